@@ -1,0 +1,144 @@
+"""The device contract: what executes a batch.
+
+The engine plans batches of counts and block numbers; a device owns tokens, weights and KV memory. Entry points in
+group ``batchyard.devices``; ``batchyard check-device NAME`` runs the contract's tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from policies.api import Time
+
+
+class Member(Protocol):
+    """A request as the device sees it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def table(self) -> Sequence[int]:
+        """Block numbers in order: KV of token p lies in ``table[p // block_size]``."""
+
+    def position(self, batch: int) -> int:
+        """Index of the one token that a decode feeds in batch number `batch`."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A piece of prefill: tokens ``start .. start + count - 1`` of prompt and output so far."""
+
+    member: Member
+    start: int
+    count: int
+    last: bool
+    """True: the next token is sampled from the last position."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step. Live: a device reads what it needs before `submit` returns."""
+
+    number: int
+    """From 1, without gaps."""
+    decodes: Collection[Member]
+    """One token each. Its input is the token that the previous batch sampled, on the device already under overlap."""
+    chunks: Sequence[Chunk]
+    padding: int
+    """Slots of ended members of a static batch: one token of work each, for nobody."""
+    context_tokens: int
+    """Sum over members of the KV tokens that they attend to, those of this step included."""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.decodes) + self.padding + sum(chunk.count for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the device is told of a request before it appears in a batch."""
+
+    id: str
+    prompt_tokens: int
+    prompt_ids: Sequence[int] | None = None  # None on a simulated device
+    forced_output_tokens: int | None = None
+    """Say EOS with exactly this output token (replay of a trace); the engine is not told."""
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What came of one batch."""
+
+    number: int
+    stopped: Sequence[str]
+    """Ids of the members whose token of this batch was their last by EOS or stop string."""
+    started: Time
+    ended: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    name: str
+    kind: str  # simulated | cpu | cuda
+    block_size: int
+    num_blocks: int
+    max_model_len: int  # of the model, whatever the pool holds
+
+
+Ticket = int
+
+
+class Device(ABC):
+    """Executes batches in the order of their numbers.
+
+    At most two tickets are open (one without overlap). `submit` returns at once; `wait` blocks until the batch is done.
+    """
+
+    capabilities: Capabilities
+
+    @abstractmethod
+    def open(self, work: Work) -> None:
+        """Learn of a request. No KV is written before it appears in a batch."""
+
+    @abstractmethod
+    def close(self, request_id: str) -> None:
+        """Forget a request; no submitted batch holds it any more."""
+
+    @abstractmethod
+    def submit(self, batch: Batch, now: Time) -> Ticket: ...
+
+    @abstractmethod
+    def wait(self, ticket: Ticket) -> Output: ...
+
+    def horizon(self) -> int:
+        """How many batches from the last submitted one on will surely stop nobody; 0 where that is not known.
+
+        A lower bound: it lets a simulation jump over quiet steps.
+        """
+        return 0
+
+    def durations(self, batch: Batch, first: int, count: int) -> Sequence[Time]:
+        """Device time of the `count` batches like `batch` with numbers from `first` on; asked only within `horizon`."""
+        raise NotImplementedError(f"{type(self).__name__} does not know its step times ahead")
+
+    def shutdown(self) -> None:
+        """Release memory and threads; idempotent."""
+
+
+class DeviceFailed(Exception):
+    """The device cannot go on; every open request fails with this cause."""

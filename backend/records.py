@@ -1,0 +1,120 @@
+"""What a run leaves behind, as tables of integers: the one input of every figure.
+
+Times are integer picoseconds since the run began; -1 stands for "did not happen". The same rows come from the
+simulator and from a real device.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+REQUEST_COLUMNS = (
+    "number",  # submission order
+    "row",  # of the traffic
+    "arrival",  # scheduled
+    "submitted",  # when the engine was told
+    "prompt_tokens",
+    "max_tokens",  # after clipping; as asked if refused
+    "predicted_tokens",  # first prediction, rounded; -1: none
+    "predicted_upper",
+    "state",  # index into STATES
+    "output_tokens",  # streamed to the client
+    "made_tokens",  # made by the device, those dropped after a cancel included; no wasted slots
+    "scheduled",  # the device started its first batch
+    "first_token",  # handed over
+    "last_token",
+    "ended",  # terminal state reached
+    "preempted_wait",  # waits after preemptions, summed
+    "preemptions",
+    "longest_gap",  # between two of its tokens, only where a preemption lay between them; else -1
+    "cancel_called",
+    "last_made",  # the device finished the last token made
+    "freed",  # its last blocks are free
+)
+STATES = ("completed", "cancelled", "rejected", "failed", "unfinished")
+
+STEP_COLUMNS = (
+    # one row for a run of equal steps between decision points
+    "first_step",  # number of its first batch
+    "steps",
+    "planned",  # the host began to plan the first
+    "started",  # the device began the first
+    "ended",  # the device ended the last
+    "committed",  # the last was committed: its tokens are out
+    "busy",  # device time, summed
+    "host",  # plan + commit, summed
+    "exposed",  # host time during which the device was idle, summed
+    "decodes",  # members that decode, in each step; wasted ones included
+    "chunks",  # pieces of prefill, in each step
+    "prefill_tokens",  # in each step, recomputed ones included
+    "padding",  # slots, in each step
+    "wasted",  # slots of members that had ended, in each step
+    "tokens",  # output tokens handed over, summed
+    "waiting",  # requests, when the first was planned
+    "running",
+    "kv_tokens",  # written KV slots of live blocks, when the last was committed
+    "kv_blocks",  # allocated, when the last was committed
+    "kv_used_time",  # integral of written slots over time since the row before, token x microseconds
+    "kv_allocated_time",  # integral of allocated slots, token x microseconds
+    "gaps",  # tokens of this row that have a predecessor in the step before (an ITL each)
+    "gap_time",  # commit of the last - commit of the step before the first: the sum of gaps of one member
+)
+STEP_FLOATS = (
+    "fragmentation_time",  # integral of 1 - used/allocated over time (0 while nothing is allocated), picoseconds
+    "fragmentation_max",
+)
+
+SERVICE_COLUMNS = (
+    # tokens newly executed and kept: a spell of decoding, or a piece of prefill (first_step = last_step)
+    "tenant",
+    "first_step",
+    "last_step",
+    "prompt_tokens",  # in each step
+    "output_tokens",  # in each step
+)
+BACKLOG_COLUMNS = ("tenant", "since", "until")  # at least one request of the tenant waits
+HOLD_COLUMNS = ("since", "until")  # nothing in flight, and the policy or the batch timeout asked to wait
+GAP_COLUMNS = ("number", "gap", "committed")  # token gaps across a preemption: each an ITL beside those of the steps
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """One run. Reasons of rejections and finishes stand beside the integers, by request number."""
+
+    requests: pd.DataFrame
+    """REQUEST_COLUMNS (with `state` spelled out) and, from the traffic, id, tenant (name), user, weight, priority,
+    deadline, slo (name), true_output_tokens; finish_reason (stop, length, or why not completed) and detail."""
+    steps: pd.DataFrame  # STEP_COLUMNS + STEP_FLOATS
+    service: pd.DataFrame
+    backlog: pd.DataFrame
+    holds: pd.DataFrame
+    gaps: pd.DataFrame
+    tenants: tuple[str, ...]  # names, by the index that `service` and `backlog` use
+    weights: tuple[float, ...]
+    device_kind: str
+    end: int  # the last terminal event, or the horizon
+
+
+class Table:
+    """Rows of integers appended one at a time, kept as one compact array."""
+
+    __slots__ = ("_data", "columns")
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self._data = array("q")
+
+    def append(self, row: Sequence[int]) -> None:
+        self._data.extend(row)
+
+    def __len__(self) -> int:
+        return len(self._data) // len(self.columns)
+
+    def frame(self) -> pd.DataFrame:
+        matrix = np.frombuffer(self._data, dtype=np.int64).reshape(-1, len(self.columns))
+        return pd.DataFrame({name: matrix[:, i] for i, name in enumerate(self.columns)})
