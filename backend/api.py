@@ -126,15 +126,19 @@ class Device(ABC):
     def wait(self, ticket: Ticket) -> Output: ...
 
     def horizon(self) -> int:
-        """How many batches from the last submitted one on will surely stop nobody; 0 where that is not known.
+        """Number of the first batch, of those not submitted yet, that may stop somebody; 0 where nobody can know.
 
         A lower bound: it lets a simulation jump over quiet steps.
         """
         return 0
 
-    def durations(self, batch: Batch, first: int, count: int) -> Sequence[Time]:
-        """Device time of the `count` batches like `batch` with numbers from `first` on; asked only within `horizon`."""
+    def durations(self, batch: Batch, count: int) -> Sequence[Time]:
+        """Device time of `batch` and of the `count` - 1 like it that follow; asked only within the horizon."""
         raise NotImplementedError(f"{type(self).__name__} does not know its step times ahead")
+
+    def skip(self, batch: Batch, started: Time, ended: Time) -> Output:
+        """A driver has jumped over quiet steps: `batch` is the last of them, and ran from `started` to `ended`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be jumped ahead")
 
     def shutdown(self) -> None:
         """Release memory and threads; idempotent."""

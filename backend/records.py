@@ -61,6 +61,7 @@ STEP_COLUMNS = (
     "kv_blocks",  # allocated, when the last was committed
     "kv_used_time",  # integral of written slots over time since the row before, token x microseconds
     "kv_allocated_time",  # integral of allocated slots, token x microseconds
+    "kv_time",  # time since the row before during which any block was allocated
     "gaps",  # tokens of this row that have a predecessor in the step before (an ITL each)
     "gap_time",  # commit of the last - commit of the step before the first: the sum of gaps of one member
 )
@@ -98,6 +99,8 @@ class Records:
     weights: tuple[float, ...]
     device_kind: str
     end: int  # the last terminal event, or the horizon
+    num_blocks: int = 0  # of the KV pool; 0: not known, and its usage is null
+    block_size: int = 0
 
 
 class Table:

@@ -279,6 +279,7 @@ class PriorityPolicy(Policy):
     def __init__(self) -> None:
         self._heap: list[tuple[Key, int, RequestView]] = []
         self._keys: dict[int, Key] = {}  # number -> the key that counts, of everyone waiting
+        self._edits = 0  # changes of the heap, since a walk may be under way
 
     @abstractmethod
     def key(self, request: RequestView, now: Time) -> Key:
@@ -330,16 +331,37 @@ class PriorityPolicy(Policy):
         key = self._ordered(request, now)
         if self._keys.get(request.number) != key:
             self._keys[request.number] = key
+            self._edits += 1
             heapq.heappush(self._heap, (key, request.number, request))
 
     def _remove(self, request: RequestView) -> None:
         self._keys.pop(request.number, None)
+        self._edits += 1
         heap, keys = self._heap, self._keys
         while heap and keys.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
 
     def _in_order(self) -> Iterator[RequestView]:
-        """Walk the heap in order without changing it: O(k log k) for the first k."""
+        """Everyone waiting, smallest key first; goes on rightly when the heap changes under way, as by an admission."""
+        seen: set[int] = set()
+        while (request := self._first_unseen(seen)) is not None:
+            edits = self._edits
+            seen.add(request.number)
+            yield request
+            if edits == self._edits:
+                # nobody was admitted for it: the rest comes by a walk, not by starting over
+                for request in self._walk():
+                    if request.number not in seen:
+                        seen.add(request.number)
+                        yield request
+                        if edits != self._edits:
+                            break
+
+    def _first_unseen(self, seen: set[int]) -> RequestView | None:
+        return next((request for request in self._walk() if request.number not in seen), None)
+
+    def _walk(self) -> Iterator[RequestView]:
+        """The heap in order, without changing it: O(k log k) for the first k."""
         heap, keys = self._heap, self._keys
         frontier = [(heap[0], 0)] if heap else []
         while frontier:

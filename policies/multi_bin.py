@@ -1,0 +1,160 @@
+"""Multi-bin batching: batches of requests whose outputs are about equally long."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+import numpy as np
+
+from policies.api import Decision, EngineView, Limits, Policy, RequestView, Time
+from policies.bin_edges import check_edges, make_edges
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    bin: int
+    formed: Time | None = None  # None while it fills
+    members: OrderedDict[int, RequestView] = field(default_factory=OrderedDict)
+
+
+class MultiBin(Policy):
+    """Requests of like predicted length wait together; full batches go, the first formed first.
+
+    Rule (Guldogan et al., arXiv 2412.04504): a request joins the first bin whose upper edge is at least its prediction,
+    and a bin that holds `batch_size` becomes a batch. Static and dynamic batching run one batch at a time; continuous
+    batching takes from all of them, in the order of forming or, `bin_by_bin`, the shorter bins' first.
+    Beside the paper's rule:
+
+    - a bin whose oldest member arrived `max_wait_s` ago is a batch as it stands;
+    - a new prediction moves a request as long as it waits in a bin; a batch stays as it was formed;
+    - a NaN prediction belongs to the last bin; a request not predicted yet waits apart, at most `max_wait_s`;
+    - preempted requests go first, in order of arrival (static, dynamic: as a batch of their own);
+    - if only part of a batch finds room, the rest stays a batch.
+    """
+
+    needs = frozenset({"prediction"})
+
+    def __init__(
+        self,
+        bins: int = 4,
+        edges: str | Sequence[float] = "equal_mass",
+        mean: float | None = None,
+        order: str = "formed",
+        batch_size: int | None = None,
+        max_wait_s: float = 5.0,
+        history: int = 1000,
+    ) -> None:
+        """`edges`: "equal_mass" (quantiles of the last `history` predictions), "exponential" (the best ones for
+        exponential lengths of `mean` tokens), or upper edges in tokens, that of the last bin included or not.
+        `batch_size` None: `max_num_seqs`.
+        """
+        for name, value in (("bins", bins), ("history", history), ("batch_size", batch_size)):
+            if value is not None and value < 1:
+                raise ValueError(f"multi_bin.{name}: {value} is not >= 1")
+        check_edges(edges, bins, mean, "multi_bin")
+        if order not in ("formed", "bin_by_bin"):
+            raise ValueError(f"multi_bin.order: {order!r} is neither formed nor bin_by_bin")
+        if not 0 <= max_wait_s <= 1e6:
+            raise ValueError(f"multi_bin.max_wait_s: {max_wait_s} is not within 0 .. 1e6")
+        self.bins = bins
+        self.edges = edges
+        self.mean = mean
+        self.order = order
+        self.batch_size = batch_size
+        self.max_wait_s = max_wait_s
+        self.history = history
+
+    def reset(self, limits: Limits, rng: np.random.Generator) -> None:
+        self._size = limits.max_num_seqs if self.batch_size is None else self.batch_size
+        self._one_batch = limits.batching != "continuous"
+        if self._one_batch and self._size > limits.max_num_seqs:
+            raise ValueError(f"multi_bin.batch_size: {self._size} is more than max_num_seqs = {limits.max_num_seqs}")
+        self._max_wait: Time = round(self.max_wait_s * 10**12)
+        self._edges = make_edges(self.edges, self.bins, self._size, self.mean, self.history)
+        self._filling = [_Batch(bin) for bin in range(self.bins + 1)]  # the last: not predicted yet, never full
+        lanes = 1 if self.order == "formed" else self.bins + 1
+        self._formed: list[OrderedDict[_Batch, None]] = [OrderedDict() for _ in range(lanes)]
+        self._preempted = _Batch(-1)
+        self._batch_of: dict[int, _Batch] = {}
+
+    def on_arrival(self, request: RequestView, view: EngineView) -> None:
+        self._join(request, self._filling[self.bins])
+
+    def on_prediction(self, request: RequestView, view: EngineView) -> None:
+        batch = self._batch_of.get(request.number)
+        if batch is None or batch is not self._filling[batch.bin] or request.prediction is None:
+            return
+        self._edges.learn(request.prediction.expected)
+        better = self._filling[self._edges.bin(request.prediction.expected)]
+        if better is not batch:
+            self._leave(request)
+            self._join(request, better)
+            if len(better.members) == self._size:
+                self._form(better, view.now)
+
+    def on_admit(self, request: RequestView, view: EngineView) -> None:
+        batch = self._batch_of[request.number]
+        if batch is self._filling[batch.bin]:  # it had waited long enough
+            self._form(batch, self._due(batch))
+            self._lane(batch).move_to_end(batch, last=False)
+        self._leave(request)
+
+    def on_preempt(self, request: RequestView, view: EngineView) -> None:
+        self._join(request, self._preempted)
+
+    def on_finish(self, request: RequestView, reason: str, view: EngineView) -> None:
+        if request.number in self._batch_of:
+            self._leave(request)
+
+    def decide(self, view: EngineView) -> Decision:
+        most = 1 if self._one_batch else view.free_slots  # no more batches than admissions
+        filling = [batch for batch in self._filling if batch.members]
+        ready = list(chain.from_iterable(islice(lane, most) for lane in self._formed))
+        ready += [batch for batch in filling if self._due(batch) <= view.now]
+        ready.sort(key=self._place)
+        if self._preempted.members:
+            ready.insert(0, self._preempted)
+        return Decision(
+            admit=chain.from_iterable(self._members(batch) for batch in ready[:most]),
+            revisit_at=min((due for batch in filling if (due := self._due(batch)) > view.now), default=None),
+        )
+
+    def reservation(self, request: RequestView) -> int | None:
+        """The upper edge of the bin of its prediction; None (`max_tokens`) where there is none."""
+        upper = math.inf if request.prediction is None else self._edges.upper(request.prediction.expected)
+        return None if upper >= request.max_tokens else math.ceil(upper)
+
+    def _join(self, request: RequestView, batch: _Batch) -> None:
+        batch.members[request.number] = request
+        self._batch_of[request.number] = batch
+
+    def _leave(self, request: RequestView) -> None:
+        batch = self._batch_of.pop(request.number)
+        del batch.members[request.number]
+        if batch.formed is not None and not batch.members:
+            del self._lane(batch)[batch]
+
+    def _form(self, batch: _Batch, now: Time) -> None:
+        batch.formed = now
+        self._lane(batch)[batch] = None
+        self._filling[batch.bin] = _Batch(batch.bin)
+
+    def _lane(self, batch: _Batch) -> OrderedDict[_Batch, None]:
+        return self._formed[min(batch.bin, len(self._formed) - 1)]
+
+    def _due(self, batch: _Batch) -> Time:
+        """Since when it is a batch, or from when it will be one as it stands."""
+        if batch.formed is not None:
+            return batch.formed
+        return next(iter(batch.members.values())).arrival + self._max_wait
+
+    def _place(self, batch: _Batch) -> tuple[int, Time]:
+        return (0 if self.order == "formed" else batch.bin, self._due(batch))
+
+    def _members(self, batch: _Batch) -> list[RequestView]:
+        members = list(batch.members.values())  # a copy: they leave while the engine goes through them
+        return sorted(members, key=lambda r: (r.arrival, r.number)) if batch is self._preempted else members
