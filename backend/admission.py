@@ -50,7 +50,7 @@ class Peak(Optimistic):
     def allows(self, request: Request, running: Iterable[Request], batch: int) -> bool:
         """O(running²) of vector work: at each predicted end, what everybody still there holds."""
         members = [*running, request]
-        now = np.array([m.position(batch) if m.anchor else m.target for m in members])
+        now = np.array([m.position(batch) + 1 if m.anchor else m.target for m in members])  # once `batch` is done
         growth = np.maximum(np.array([final_tokens(m) for m in members]) - now, 0)
         ends = np.unique(growth)
         held = np.where(growth >= ends[:, None], -(-(now + ends[:, None]) // self.block_size), 0)

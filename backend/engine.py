@@ -300,8 +300,14 @@ class Engine:
             members.kv_tokens += chunk.count
             if request.scheduled < 0:
                 request.scheduled = output.started
+            if request.phase != Phase.DONE:
+                self._credit_prompt(chunk, request)
             if request.epoch == epoch:
-                self._commit_chunk(chunk, request, events)
+                request.computed = chunk.start + chunk.count
+                if chunk.last:
+                    events.tokens += 1
+                    self.tenant(request).starts_decoding(batch)
+                    self._first_of_spell(request)
         for late in members.late.pop(batch, ()):
             self._commit_late(late, batch, events)
         for request_id in output.stopped:
@@ -538,18 +544,14 @@ class Engine:
         request.anchor = 0
         request.epoch += 1
 
-    def _commit_chunk(self, chunk: Chunk, request: Request, events: Events) -> None:
-        tenant = self.tenant(request)
-        request.computed = chunk.start + chunk.count
-        fresh = min(request.computed, request.prompt_tokens) - request.prompt_done
+    def _credit_prompt(self, chunk: Chunk, request: Request) -> None:
+        """Prompt tokens executed for the first time count as service, also if a preemption has dropped their KV."""
+        fresh = min(chunk.start + chunk.count, request.prompt_tokens) - request.prompt_done
         if fresh > 0:
             request.prompt_done += fresh
+            tenant = self.tenant(request)
             tenant.prompt += fresh
             self.journal.prefilled(tenant, self.committed, fresh)
-        if chunk.last:
-            events.tokens += 1
-            tenant.starts_decoding(self.committed)
-            self._first_of_spell(request)
 
     def _first_of_spell(self, request: Request) -> None:
         if request.first_token < 0:

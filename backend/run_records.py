@@ -51,6 +51,8 @@ def assemble(
         tuple(weight_of[name] for name in engine.tenants),
         device_kind,
         _end(requests) if end is None else end,
+        engine.pool.num_blocks,
+        engine.pool.block_size,
     )
 
 

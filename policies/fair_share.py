@@ -26,6 +26,13 @@ class _Tenant(PriorityPolicy):
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def oldest(self) -> RequestView:
+        return self._heap[0][2]
+
+    def in_order(self, view: EngineView) -> Iterator[RequestView]:
+        yield from self.decide(view).admit
+
 
 class FairShare(Policy):
     """The oldest request of the tenant with the least service goes first: virtual token counters.
@@ -105,27 +112,28 @@ class FairShare(Policy):
     def counter(self, name: str, view: EngineView) -> int:
         """Service of a known tenant so far, in weighted tokens, lifts included; not divided by its weight."""
         tenant = self._tenants[name]
-        metered = sum(request.output_tokens for request in tenant.metered.values())
-        return tenant.charged + self.w_output * (metered if self.use_predictions else view.served(name).output)
+        if self.use_predictions:
+            made = sum(request.output_tokens for request in tenant.metered.values())
+        else:
+            made = view.served(name).output
+        return tenant.charged + self.w_output * made
 
     def _in_order(self, view: EngineView) -> Iterator[RequestView]:
         """Charges what it yields to copies of the counters, so that slots opened at once are shared too."""
         heads = []
         for name, tenant in self._waiting.items():
-            queue = iter(tenant.decide(view).admit)
-            oldest, counter = next(queue), self.counter(name, view)
-            heads.append((counter / tenant.weight, oldest.number, oldest, counter, tenant.weight, queue))
+            oldest, counter = tenant.oldest, self.counter(name, view)
+            heads.append((counter / tenant.weight, oldest.number, oldest, counter, tenant, tenant.in_order(view)))
         heapify(heads)
         while heads:
-            _, _, request, counter, weight, queue = heads[0]
-            price = 0 if request.preemptions else self._price(request)
+            _, _, request, counter, tenant, queue = heads[0]
+            counter += 0 if request.preemptions else self._price(request)
             yield request
-            following = next(queue, None)
+            following = next((other for other in queue if other is not request), None)
             if following is None:
                 heappop(heads)
             else:
-                counter += price
-                heapreplace(heads, (counter / weight, following.number, following, counter, weight, queue))
+                heapreplace(heads, (counter / tenant.weight, following.number, following, counter, tenant, queue))
 
     def _price(self, request: RequestView) -> int:
         """What the first admission charges."""

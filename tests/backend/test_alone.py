@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.alone import alone_e2el
+from backend.config import MICROSECOND, HostTimes
 from backend.config import MILLISECOND as MS
-from backend.costs import ConstantCost, CostModel, LinearCost
+from backend.costs import ConstantCost, CostModel, LinearCost, RooflineCost
+from backend.hardware import GPUS, MODELS
+from policies.fcfs import FCFS
+from traffic_by_hand import run, traffic
 
 
 def alone_ms(
@@ -96,3 +100,31 @@ def test_overlap_is_what_the_two_timelines_make(
     assert alone == expected
     sync = alone_ms(cost, prompt, output, overlap=False, plan=plan, commit=commit, budget=budget)
     assert sync == sum(devices) / MS + len(devices) * (plan + commit)
+
+
+@settings(max_examples=40)
+@given(
+    prompt=st.integers(1, 700),
+    output=st.integers(1, 60),
+    spare=st.integers(0, 1),
+    overlap=st.booleans(),
+    plan_us=st.integers(0, 4000),
+)
+def test_the_engine_takes_exactly_that_long(prompt: int, output: int, spare: int, overlap: bool, plan_us: int) -> None:
+    """By length (no spare token) and by EOS; a step of SmolLM2 takes 0.45 ms, so the host is slower at times."""
+    cost = RooflineCost(MODELS["SmolLM2-135M"], GPUS["A10G"])
+    work = traffic(prompt, output, n=1, max_tokens=output + spare)
+    ran = run(
+        work, FCFS(), cost=cost, host=HostTimes(plan_us / 1000, 0.3, 5, 7), overlap=overlap, max_num_batched_tokens=256
+    )
+    alone = alone_e2el(
+        cost,
+        work.prompt_tokens,
+        work.output_tokens,
+        work.output_tokens == work.max_tokens,
+        host_plan=(plan_us + 5) * MICROSECOND,
+        host_commit=307 * MICROSECOND,
+        overlap=overlap,
+        max_num_batched_tokens=256,
+    )
+    assert ran.records.requests["ended"].tolist() == alone.tolist()
