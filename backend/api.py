@@ -55,7 +55,10 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        return len(self.decodes) + self.padding + sum(chunk.count for chunk in self.chunks)
+        tokens = len(self.decodes) + self.padding
+        for chunk in self.chunks:
+            tokens += chunk.count
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Work:
     sampling: Sampling = field(default_factory=Sampling)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Output:
     """What came of one batch."""
 

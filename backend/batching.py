@@ -37,7 +37,7 @@ class Static(Batching):
         self.size = size
 
     def ready(self, waiting: WaitingQueue, now: Time, more_to_come: bool) -> bool:
-        return len(waiting) >= self.size or not more_to_come
+        return waiting.size >= self.size or not more_to_come
 
 
 class Dynamic(Batching):
@@ -49,7 +49,7 @@ class Dynamic(Batching):
 
     def ready(self, waiting: WaitingQueue, now: Time, more_to_come: bool) -> bool:
         due = self.due(waiting)
-        return len(waiting) >= self.size or (due is not None and now >= due)
+        return waiting.size >= self.size or (due is not None and now >= due)
 
     def due(self, waiting: WaitingQueue) -> Time | None:
         oldest = waiting.oldest()

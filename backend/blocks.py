@@ -12,21 +12,17 @@ def blocks_for(tokens: int, block_size: int) -> int:
 
 
 class BlockPool:
-    __slots__ = ("_free", "_owned", "block_size", "num_blocks")
+    __slots__ = ("_free", "allocated", "block_size", "num_blocks")
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._free = list(range(num_blocks - 1, -1, -1))
-        self._owned = 0
+        self.allocated = 0
 
     @property
     def free(self) -> int:
         return len(self._free)
-
-    @property
-    def allocated(self) -> int:
-        return self._owned
 
     def take(self, count: int) -> list[int]:
         """`count` blocks; the caller has checked that they are there."""
@@ -36,24 +32,19 @@ class BlockPool:
             return []
         taken = self._free[-count:]
         del self._free[-count:]
-        self._owned += count
+        self.allocated += count
         return taken
 
     def grow(self, table: list[int]) -> None:
         """One more block at the end of `table`."""
         table.append(self._free.pop())
-        self._owned += 1
+        self.allocated += 1
 
     def give_back(self, table: list[int]) -> None:
         """Free all of `table` and empty it."""
         self._free.extend(reversed(table))
-        self._owned -= len(table)
+        self.allocated -= len(table)
         table.clear()
-
-    def check(self) -> None:
-        """O(1): nothing is lost."""
-        if self._owned < 0 or len(self._free) + self._owned != self.num_blocks:
-            raise EngineBroken(f"{len(self._free)} free + {self._owned} owned is not {self.num_blocks} blocks")
 
     def audit(self, tables: Iterable[list[int]]) -> None:
         """Full recount: every block is free once or in one table once."""

@@ -13,6 +13,8 @@ from backend.traffic import NONE, Column, Traffic
 from policies.api import Time
 from predictors.api import Prediction, PredictionInput, Predictor
 
+NEVER: Time = 2**62
+
 SLICE = 1024
 """Rows that are turned into Python objects, and predicted, at once."""
 
@@ -41,8 +43,14 @@ class Clients:
         self._next: Request | None = next(self._rows, None)  # open loop: the next to arrive
         self._events: list[tuple[Time, int, Callable[[Time, Time], object]]] = []
         self._count = 0
+        self._arrival: Time = NEVER  # open loop: of the next request
+        self.due: Time = NEVER
+        """When the next thing happens."""
         self.ended = 0
-        if traffic.concurrency is not None:
+        if traffic.concurrency is None:
+            if self._next is not None:
+                self.due = self._arrival = self._next.arrival
+        else:
             for _ in range(traffic.concurrency):
                 self._free_client(0)
 
@@ -53,21 +61,17 @@ class Clients:
             return self._next is not None
         return bool(self._events) or (self._next is not None and self.engine.num_running > 0)
 
-    def next_time(self) -> Time | None:
-        times = [self._events[0][0]] if self._events else []
-        if self._next is not None and self.traffic.concurrency is None:
-            times.append(self._next.arrival)
-        return min(times, default=None)
-
     def deliver(self, now: Time) -> None:
         """Everything that was due by `now`."""
-        while (due := self.next_time()) is not None and due <= now:
-            if self.traffic.concurrency is None and self._next is not None and self._next.arrival == due:
+        while (due := self.due) <= now:
+            if due == self._arrival and self._next is not None:
                 request, self._next = self._next, next(self._rows, None)
                 self._arrive(request, now)
+                self._arrival = NEVER if self._next is None else self._next.arrival
             else:
                 _, _, event = heappop(self._events)
                 event(due, now)
+            self.due = min(self._arrival, self._events[0][0]) if self._events else self._arrival
 
     def finished(self, request: Request, now: Time) -> None:
         """A request has reached its terminal state; in a closed loop its client sends the next."""
@@ -122,6 +126,7 @@ class Clients:
     def _at(self, time: Time, event: Callable[[Time, Time], object]) -> None:
         self._count += 1
         heappush(self._events, (time, self._count, event))
+        self.due = min(self.due, time)
 
     def _requests(self) -> Iterator[Request]:
         for start in range(0, len(self.traffic), SLICE):

@@ -14,8 +14,8 @@ Under overlap a driver dispatches batch N+1 before it commits batch N; the engin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,8 +46,8 @@ class Events:
     tokens: int = 0  # handed over
     wasted: int = 0  # slots of members that had ended by an EOS not known when they were planned
     gaps: int = 0  # tokens whose predecessor came with the batch before
-    outran: list[Request] = field(default_factory=list)  # made more than predicted: predict again
-    reached: list[Request] = field(default_factory=list)  # made as many tokens as `watch` asked for
+    outran: Sequence[Request] = ()  # made more than predicted: predict again
+    reached: Sequence[Request] = ()  # made as many tokens as `watch` asked for
 
 
 class Engine:
@@ -99,8 +99,10 @@ class Engine:
         """Counts plans; one that waits for a commit to free blocks goes on when it is tried again."""
         self.shortage_round = 0
         self.chunks: list[Chunk] = []
-        self._over: list[Request] = []
-        self._gone: list[Request] = []
+        self.over: list[Request] = []
+        """Requests that have reached their terminal state; a driver takes them."""
+        self.gone: list[Request] = []
+        """Of those, the ones that no batch holds any more; a driver takes them."""
         self._blocked = False
         self._submitted = 0
         self._ended = 0
@@ -183,7 +185,7 @@ class Engine:
         request.ended, request.state, request.finish_reason, request.detail = now, state, reason, detail
         self.watches.forget(request)
         self._ended += 1
-        self._over.append(request)
+        self.over.append(request)
         if request.phase == Phase.WAITING:
             self._leave_queue(request)
             free = not request.holds
@@ -206,15 +208,6 @@ class Engine:
             self._forget(request)
         self._changed()
 
-    def drain(self) -> tuple[list[Request], list[Request]]:
-        """Since the last call: requests that reached their terminal state, and those that no batch holds any more."""
-        over, gone = self._over, self._gone
-        if over:
-            self._over = []
-        if gone:
-            self._gone = []
-        return over, gone
-
     # -- a step: begin, decide, apply
 
     def begin(self, now: Time, more_to_come: bool = True) -> None:
@@ -222,7 +215,8 @@ class Engine:
         self.now = now
         self.more_to_come = more_to_come
         members = self.members
-        members.promote()
+        if members.graduates:
+            members.promote()
         self._drop_ended(self.dispatched)
         if not (self._blocked and members.decodes):
             self.round += 1
@@ -232,14 +226,14 @@ class Engine:
             self.padding = 0
         self.budget = self.config.max_num_batched_tokens - len(members.decodes) - self.padding
         self.chunks = []
-        if not self._blocked:
+        if members.prefilling and not self._blocked:
             for request in members.prefilling:
                 if not self.plan_chunk(request):
                     break
 
     def asks(self) -> bool:
         """Whether the policy is to be asked in this step."""
-        if not len(self.waiting) or self._blocked:
+        if not self.waiting.size or self._blocked:
             return False
         if self.shortage_round == self.round or not self.asking.due(self.now, self.dispatched + 1):
             return False
@@ -292,7 +286,8 @@ class Engine:
         self.now = self._last_commit = now
         self.committed = batch
         self._last_device_end = output.ended
-        members.promote()
+        if members.graduates:
+            members.promote()
         gaps = flight.decodes - flight.dead
         events = Events(tokens=gaps, wasted=flight.wasted, gaps=gaps)
         members.kv_tokens += flight.decodes
@@ -308,25 +303,27 @@ class Engine:
                     events.tokens += 1
                     self.tenant(request).starts_decoding(batch)
                     self._first_of_spell(request)
-        for late in members.late.pop(batch, ()):
-            self._commit_late(late, batch, events)
+        if members.late:
+            for late in members.late.pop(batch, ()):
+                self._commit_late(late, batch, events)
         for request_id in output.stopped:
             stopped = self.live.get(request_id)
             if stopped is not None and stopped.phase != Phase.DONE:
                 self.end(stopped, "completed", "stop")
         self._drop_ended(batch)
-        while members.ending.get(batch):
-            self.end(members.ending[batch][0], "completed", "length")
-        members.ending.pop(batch, None)
-        for kind, request in self.watches.due(batch):
-            (events.outran if kind == OUTRAN else events.reached).append(request)
-        gone = members.freed_by(batch, now)
-        for request in gone:
-            if request.phase == Phase.DONE:
-                if request.made:
-                    request.last_made = output.ended
-                self._forget(request)
-        if gone:
+        if members.ending:
+            while members.ending.get(batch):
+                self.end(members.ending[batch][0], "completed", "length")
+            members.ending.pop(batch, None)
+        if reached := self.watches.due(batch):
+            events.outran = [request for kind, request in reached if kind == OUTRAN]
+            events.reached = [request for kind, request in reached if kind != OUTRAN]
+        if members.leaving and (gone := members.freed_by(batch, now)):
+            for request in gone:
+                if request.phase == Phase.DONE:
+                    if request.made:
+                        request.last_made = output.ended
+                    self._forget(request)
             self._changed()
         self._check()
         return events
@@ -343,11 +340,11 @@ class Engine:
             return 0
         if members.flights and members.flights[-1].version != self.version:
             return 0
-        if len(self.waiting) and self._may_ask_soon():
+        if self.waiting.size and self._may_ask_soon():
             return 0
         ahead = [stop, members.next_end(), self.watches.next_batch()]
         step = self.asking.revisit_step
-        if step is not None and len(self.waiting):
+        if step is not None and self.waiting.size:
             ahead.append(step - 1)
         quiet = min(batch for batch in ahead if batch is not None) - 1 - self.committed
         return min(quiet, self._steps_with_blocks(quiet))
@@ -362,7 +359,7 @@ class Engine:
         members = self.members
         allocated = []
         for batch in range(self.dispatched + 1, self.dispatched + steps + 1):
-            self._grow(batch)
+            members.grow(batch)
             allocated.append(self.pool.allocated)
         self.dispatched += steps
         self.committed += steps
@@ -416,7 +413,7 @@ class Engine:
 
     def wake_at(self) -> Time | None:
         """When a hold, a revisit or the batch timeout comes due with nothing else happening."""
-        if not len(self.waiting):
+        if not self.waiting.size:
             return None
         ahead = [self.asking.wake_at(self.now)]
         if self.batching.closed and not self.members.slots:
@@ -444,7 +441,7 @@ class Engine:
         request.anchor = request.last_batch = 0
         request.table = self.pool.take(blocks)
         request.holds = True
-        self.members.prefilling[request] = None
+        self.members.admit(request)
         self.plan_chunk(request)
         self.policy.on_admit(face(request), self.view)
 
@@ -496,7 +493,7 @@ class Engine:
         if needed > self.pool.num_blocks:
             return f"needs {needed} KV blocks, {self.pool.num_blocks} are available"
         bound = self.config.max_waiting
-        if bound is not None and len(self.waiting) >= bound:
+        if bound is not None and self.waiting.size >= bound:
             return f"the queue is full: {bound} wait (engine.max_waiting)"
         return ""
 
@@ -580,7 +577,7 @@ class Engine:
     def _forget(self, request: Request) -> None:
         del self.live[request.id]
         request.view = None  # a cycle would keep both until a full garbage collection
-        self._gone.append(request)
+        self.gone.append(request)
         self.journal.request(request)
 
     def _may_ask_soon(self) -> bool:
@@ -601,22 +598,17 @@ class Engine:
                 return step
         return steps
 
-    def _grow(self, batch: int) -> None:
-        size = self.pool.block_size
-        for request in self.members.rings.at(batch):
-            if len(request.table) * size <= request.position(batch):
-                self.pool.grow(request.table)
-
     def _check(self) -> None:
         """O(1) after every commit; the full recount where the configuration asks for it."""
-        self.pool.check()
-        members = self.members
-        if self._submitted != self._ended + len(self.waiting) + members.count:
+        members, pool = self.members, self.pool
+        if pool.free + pool.allocated != pool.num_blocks:
+            raise EngineBroken(f"{pool.free} free + {pool.allocated} owned is not {pool.num_blocks} blocks")
+        if self._submitted != self._ended + self.waiting.size + members.count:
             raise EngineBroken(
-                f"{self._submitted} requests submitted, {self._ended} ended, {len(self.waiting)} wait, "
+                f"{self._submitted} requests submitted, {self._ended} ended, {self.waiting.size} wait, "
                 f"{members.count} run"
             )
-        if not members.slots and self.pool.allocated:
-            raise EngineBroken(f"{self.pool.allocated} blocks are allocated and nobody runs")
+        if pool.allocated and not members.slots:
+            raise EngineBroken(f"{pool.allocated} blocks are allocated and nobody runs")
         if self.config.audit:
             self.pool.audit(members.owned_tables())

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from backend.records import BACKLOG_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, SERVICE_COLUMNS, STATES, Table
+from backend.records import (
+    BACKLOG_COLUMNS,
+    FINISH_REASONS,
+    GAP_COLUMNS,
+    REQUEST_COLUMNS,
+    SERVICE_COLUMNS,
+    STATES,
+    Table,
+)
 from backend.request import Request
 from backend.tenants import Tenant
 from policies.api import Time
@@ -14,14 +22,14 @@ class Journal:
         self.service = Table(SERVICE_COLUMNS)
         self.backlog = Table(BACKLOG_COLUMNS)
         self.gaps = Table(GAP_COLUMNS)
-        self.details: dict[int, tuple[str, str]] = {}
-        """Number -> finish reason and detail, where they are not what the state says."""
+        self.details: dict[int, str] = {}
+        """Number -> why a request was refused or rejected."""
 
     def request(self, r: Request) -> None:
         """The request has reached its end and holds nothing any more."""
         first = r.first_prediction
-        if r.finish_reason != "length" or r.detail:
-            self.details[r.number] = (r.finish_reason, r.detail)
+        if r.detail:
+            self.details[r.number] = r.detail
         self.requests.append(
             (
                 r.number,
@@ -33,6 +41,7 @@ class Journal:
                 -1 if first is None else round(first.expected),
                 -1 if first is None else round(first.upper),
                 STATES.index(r.state),
+                FINISH_REASONS.index(r.finish_reason),
                 r.base,
                 r.base + r.made,
                 r.scheduled,

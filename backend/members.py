@@ -51,6 +51,7 @@ class Members:
     prefilling: dict[Request, None] = field(default_factory=dict)
     ending: dict[int, list[Request]] = field(default_factory=dict)  # by last batch
     num_ending: int = 0
+    count: int = 0  # all of these
     late: dict[int, list[Late]] = field(default_factory=dict)
     leaving: dict[int, list[Leaving]] = field(default_factory=dict)  # by last batch
     leaving_blocks: int = 0
@@ -69,10 +70,6 @@ class Members:
         yield from self.decodes
         yield from self.graduates
         yield from self.prefilling
-
-    @property
-    def count(self) -> int:
-        return len(self.decodes) + len(self.graduates) + len(self.prefilling) + self.num_ending
 
     @property
     def slots(self) -> int:
@@ -102,6 +99,10 @@ class Members:
         """KV tokens that the decodes attend to in batch number `batch`, their own included."""
         return self._context + batch * len(self.decodes)
 
+    def admit(self, request: Request) -> None:
+        self.prefilling[request] = None
+        self.count += 1
+
     def promote(self) -> None:
         """Graduates decode from the next batch on."""
         for request in self.graduates:
@@ -111,6 +112,14 @@ class Members:
             last = request.anchor + request.max_tokens - request.base - 1
             heappush(self._ends, (last, request.number, request.epoch, request))
         self.graduates.clear()
+
+    def grow(self, batch: int) -> None:
+        """A block for every decode whose blocks are full in batch number `batch`; they are there."""
+        pool = self.pool
+        size = pool.block_size
+        for request in self.rings.at(batch):
+            if len(request.table) * size <= request.position(batch):
+                pool.grow(request.table)
 
     def next_end(self) -> int | None:
         """The batch with the next end by length."""
@@ -122,18 +131,21 @@ class Members:
     def drop_ended(self, batch: int) -> int:
         """Take out those whose last token comes with `batch` or before; returns how many."""
         dropped = 0
-        while (last := self.next_end()) is not None and last <= batch:
-            request = heappop(self._ends)[3]
-            self._stop_decoding(request)
-            request.phase = Phase.ENDING
-            request.last_batch = last
-            self.ending.setdefault(last, []).append(request)
-            self.num_ending += 1
-            dropped += 1
+        heap = self._ends
+        while heap and heap[0][0] <= batch:
+            last, _, epoch, request = heappop(heap)
+            if epoch == request.epoch and request.phase == Phase.DECODE:
+                self._stop_decoding(request)
+                request.phase = Phase.ENDING
+                request.last_batch = last
+                self.ending.setdefault(last, []).append(request)
+                self.num_ending += 1
+                dropped += 1
         return dropped
 
     def take_out(self, request: Request, dispatched: int) -> int:
         """`request` is no member any more; returns the last batch that holds it (0: none did)."""
+        self.count -= 1
         if request.phase == Phase.ENDING:
             self.ending[request.last_batch].remove(request)
             self.num_ending -= 1

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 REQUEST_COLUMNS = (
@@ -23,6 +24,7 @@ REQUEST_COLUMNS = (
     "predicted_tokens",  # first prediction, rounded; -1: none
     "predicted_upper",
     "state",  # index into STATES
+    "finish_reason",  # index into FINISH_REASONS
     "output_tokens",  # streamed to the client
     "made_tokens",  # made by the device, those dropped after a cancel included; no wasted slots
     "scheduled",  # the device started its first batch
@@ -37,6 +39,9 @@ REQUEST_COLUMNS = (
     "freed",  # its last blocks are free
 )
 STATES = ("completed", "cancelled", "rejected", "failed", "unfinished")
+
+FINISH_REASONS = ("stop", "length", "cancelled", "refused", "rejected", "failed", "unfinished")
+"""refused: by the engine, at submission; rejected: by the policy."""
 
 STEP_COLUMNS = (
     # one row for a run of equal steps between decision points
@@ -59,8 +64,7 @@ STEP_COLUMNS = (
     "running",
     "kv_tokens",  # written KV slots of live blocks, when the last was committed
     "kv_blocks",  # allocated, when the last was committed
-    "kv_used_time",  # integral of written slots over time since the row before, token x microseconds
-    "kv_allocated_time",  # integral of allocated slots, token x microseconds
+    "kv_allocated_time",  # integral of allocated slots over time since the row before, token x microseconds
     "kv_time",  # time since the row before during which any block was allocated
     "gaps",  # tokens of this row that have a predecessor in the step before (an ITL each)
     "gap_time",  # commit of the last - commit of the step before the first: the sum of gaps of one member
@@ -88,8 +92,8 @@ class Records:
     """One run. Reasons of rejections and finishes stand beside the integers, by request number."""
 
     requests: pd.DataFrame
-    """REQUEST_COLUMNS (with `state` spelled out) and, from the traffic, id, tenant (name), user, weight, priority,
-    deadline, slo (name), true_output_tokens; finish_reason (stop, length, or why not completed) and detail."""
+    """REQUEST_COLUMNS (`state` and `finish_reason` spelled out) and, from the traffic, id, tenant (name), user, weight,
+    priority, deadline, slo (name), true_output_tokens; detail: why it was refused or rejected, else empty."""
     steps: pd.DataFrame  # STEP_COLUMNS + STEP_FLOATS
     service: pd.DataFrame
     backlog: pd.DataFrame
@@ -103,21 +107,45 @@ class Records:
     block_size: int = 0
 
 
-class Table:
-    """Rows of integers appended one at a time, kept as one compact array."""
+COUNTS = frozenset(
+    {
+        *("number", "row", "predicted_tokens", "predicted_upper", "state", "finish_reason", "output_tokens"),
+        *("made_tokens", "preemptions", "first_step", "last_step", "steps", "decodes", "chunks", "prefill_tokens"),
+        *("padding", "wasted", "waiting", "running", "kv_tokens", "kv_blocks", "gaps", "tenant"),
+    }
+)
+"""Columns of small counts, kept in 32 bits; all others, times above all, have 64."""
 
-    __slots__ = ("_data", "columns")
+CHUNK_ROWS = 1 << 15
+
+
+class Table:
+    """Rows of integers appended one at a time, kept as compact columns."""
+
+    __slots__ = ("_full", "_parts", "_rows", "columns")
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
-        self._data = array("q")
+        self._rows = array("q")
+        self._full = CHUNK_ROWS * len(self.columns)
+        self._parts: list[list[npt.NDArray[np.integer]]] = [[] for _ in self.columns]
 
     def append(self, row: Sequence[int]) -> None:
-        self._data.extend(row)
-
-    def __len__(self) -> int:
-        return len(self._data) // len(self.columns)
+        self._rows.extend(row)
+        if len(self._rows) >= self._full:
+            self._seal()
 
     def frame(self) -> pd.DataFrame:
-        matrix = np.frombuffer(self._data, dtype=np.int64).reshape(-1, len(self.columns))
-        return pd.DataFrame({name: matrix[:, i] for i, name in enumerate(self.columns)})
+        """All rows; the table is empty afterwards, since a long run's rows fit in memory once."""
+        self._seal()
+        columns = {}
+        for name, parts in zip(self.columns, self._parts, strict=True):
+            columns[name] = np.concatenate(parts)
+            parts.clear()
+        return pd.DataFrame(columns, copy=False)
+
+    def _seal(self) -> None:
+        matrix = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, len(self.columns))
+        for i, name in enumerate(self.columns):
+            self._parts[i].append(matrix[:, i].astype(np.int32 if name in COUNTS else np.int64))
+        self._rows = array("q")

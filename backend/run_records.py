@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from backend.engine import Engine
-from backend.records import HOLD_COLUMNS, STATES, Records, Table
+from backend.records import FINISH_REASONS, HOLD_COLUMNS, STATES, Records, Table
 from backend.steps import StepLog
 from backend.traffic import Traffic
 from policies.api import Time
@@ -19,23 +23,22 @@ def assemble(
     journal = engine.journal
     requests = journal.requests.frame().sort_values("number", ignore_index=True)
     rows = requests["row"].to_numpy()
-    codes = traffic.tenant[rows]
-    names = np.array([tenant.name for tenant in traffic.tenants], dtype=object)
-    weights = np.array([tenant.weight for tenant in traffic.tenants])
-    finish = [journal.details.get(number, ("length", "")) for number in requests["number"]]
-    extra = {
-        "id": [traffic.id(row) for row in rows],
-        "tenant": names[codes],
-        "user": traffic.user[rows],
-        "weight": weights[codes],
-        "priority": traffic.priority[rows],
-        "deadline": traffic.deadline[rows],
-        "slo": np.array(traffic.slo_classes, dtype=object)[traffic.slo[rows]],
-        "true_output_tokens": traffic.output_tokens[rows],
-        "finish_reason": [reason for reason, _ in finish],
-        "detail": [detail for _, detail in finish],
+    details = journal.details
+    beside: dict[str, pd.Series[Any]] = {
+        "id": pd.Series([traffic.id(row) for row in rows.tolist()], dtype="str"),
+        "tenant": _names(traffic.tenant[rows], [tenant.name for tenant in traffic.tenants]),
+        "user": pd.Series(traffic.user[rows]),
+        "weight": pd.Series(np.array([tenant.weight for tenant in traffic.tenants])[traffic.tenant[rows]]),
+        "priority": pd.Series(traffic.priority[rows]),
+        "deadline": pd.Series(traffic.deadline[rows]),
+        "slo": _names(traffic.slo[rows], traffic.slo_classes),
+        "true_output_tokens": pd.Series(traffic.output_tokens[rows]),
+        "state": _names(requests["state"].to_numpy(), STATES),
+        "finish_reason": _names(requests["finish_reason"].to_numpy(), FINISH_REASONS),
+        "detail": pd.Series([details.get(number, "") for number in requests["number"].tolist()], dtype="str"),
     }
-    requests = requests.assign(state=np.array(STATES, dtype=object)[requests["state"].to_numpy()], **extra)
+    for name, values in beside.items():
+        requests[name] = values
     hold = Table(HOLD_COLUMNS)
     for span in holds:
         hold.append(span)
@@ -54,6 +57,11 @@ def assemble(
         engine.pool.num_blocks,
         engine.pool.block_size,
     )
+
+
+def _names(codes: npt.NDArray[np.integer], names: Sequence[str]) -> pd.Series[Any]:
+    """Texts, kept once each and not once a row."""
+    return pd.Series(pd.Categorical.from_codes(codes.astype(np.int32), categories=pd.Index(list(names))))
 
 
 def _end(requests: pd.DataFrame) -> Time:

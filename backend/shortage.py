@@ -18,6 +18,11 @@ def make_room(engine: Engine, batch: int) -> bool:
     Blocks of those that have left count as coming, so that no more is preempted under overlap than in turn.
     """
     pool, members = engine.pool, engine.members
+    ring = members.rings.at(batch)
+    if len(ring) <= pool.free:
+        if ring:
+            members.grow(batch)
+        return True
     needy = _needy(engine, batch)
     if len(needy) > pool.free:
         while len(needy) > (room := pool.free + members.coming_blocks()):

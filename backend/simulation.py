@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from backend.api import Batch, Device, Output, Work
-from backend.clients import Clients
+from backend.clients import NEVER, Clients
 from backend.config import MICROSECOND, MILLISECOND, SECOND, EngineConfig, HostTimes, picoseconds
 from backend.engine import Engine
 from backend.errors import BadConfig
@@ -136,7 +136,7 @@ class Simulation:
         )
         self.clients = Clients(traffic, self.engine, self._open, predictor, predictor_latency_s)
         self.log = StepLog(able.block_size)
-        self.horizon = None if horizon_s is None else picoseconds(horizon_s, SECOND)
+        self.horizon = NEVER if horizon_s is None else picoseconds(horizon_s, SECOND)
         self.jump = jump
         self.progress = progress
         self.flying: deque[Flying] = deque()
@@ -150,7 +150,7 @@ class Simulation:
         began = perf_counter()
         while self._turn():
             pass
-        cut = self.horizon is not None and bool(self.engine.live or self.clients.next_time() is not None)
+        cut = self.horizon < NEVER and bool(self.engine.live or self.clients.due < NEVER)
         if cut:
             self.engine.abandon(self.now)
         ran = perf_counter() - began
@@ -177,9 +177,11 @@ class Simulation:
 
     def _turn(self) -> bool:
         """One thing that the host does: plan, commit, or wait for an event. False: all is over."""
-        self.clients.deliver(self.now)
-        self._drain()
-        if self.horizon is not None and self.now >= self.horizon:
+        if self.clients.due <= self.now:
+            self.clients.deliver(self.now)
+        if self.engine.over or self.engine.gone:
+            self._tell()
+        if self.now >= self.horizon:
             return False
         if len(self.flying) < self.depth and self.engine.live and self._plan():
             return True
@@ -188,43 +190,41 @@ class Simulation:
             flying = self.flying[0]
             ready = max(self.now, flying.output.ended)
             done = ready + self.costs.commit(flying.shape)
-            if event is not None and event <= ready:
+            if event <= ready:
                 self.now = event
-            elif self.horizon is not None and done > self.horizon:
+            elif done > self.horizon:
                 self.now = self.horizon
             else:
                 self._commit(ready, done)
-                if self.jump and len(self.flying) == self.depth - 1:
+                soonest = self.now + SHORTEST_JUMP * (flying.output.ended - flying.output.started)
+                if self.jump and self.clients.due > soonest and len(self.flying) == self.depth - 1:
                     self._jump()
             return True
-        if event is None:
-            if len(self.engine.waiting):
+        if event == NEVER:
+            if self.engine.waiting.size:
                 raise PolicyStalled(
-                    f"{self.engine.policy_name} admits nobody: {len(self.engine.waiting)} requests wait, nothing runs, "
+                    f"{self.engine.policy_name} admits nobody: {self.engine.waiting.size} requests wait, nothing runs, "
                     "nothing more will arrive, and it set neither hold_until nor revisit_at ahead"
                 )
             return False
-        if len(self.engine.waiting):
+        if self.engine.waiting.size:
             self.holds.append((self.now, event))
         self.now = event
         return True
 
-    def _next_event(self) -> Time | None:
+    def _next_event(self) -> Time:
         """The next thing after now that is not a commit; the horizon at the latest."""
-        event = self.clients.next_time()
+        event = self.clients.due
         if len(self.flying) < self.depth:
             wake = self.engine.wake_at()
-            if wake is not None and wake > self.now and (event is None or wake < event):
+            if wake is not None and self.now < wake < event:
                 event = wake
-        if event is not None and self.horizon is not None:
-            event = min(event, self.horizon)
-        return event
+        return event if event == NEVER else min(event, self.horizon)
 
-    def _drain(self) -> bool:
-        """Tell clients and device who has ended; whether anybody has."""
-        over, gone = self.engine.drain()
-        if not over and not gone:
-            return False
+    def _tell(self) -> None:
+        """Tell clients and device who has ended."""
+        over, gone = self.engine.over, self.engine.gone
+        self.engine.over, self.engine.gone = [], []
         for request in gone:
             self.device.close(request.id)
         for request in over:
@@ -233,7 +233,6 @@ class Simulation:
         self.log.holds(self.engine.members.kv_tokens, self.engine.pool.allocated)
         if self.progress is not None:
             self.progress(self.clients.ended, len(self.traffic))
-        return True
 
     def _plan(self) -> bool:
         """Plan a batch and dispatch it; False where there is nothing to run, which costs the host nothing."""
@@ -248,7 +247,8 @@ class Simulation:
             self.decide_s += perf_counter() - asked
             self.decisions += 1
         batch = engine.apply(decision)
-        self._drain()
+        if engine.over or engine.gone:
+            self._tell()
         if batch is not None:
             shape = self._shape(batch)
             cost = self.costs.plan(shape)
@@ -285,8 +285,9 @@ class Simulation:
             log.close()
             for request in events.reached:
                 engine.cancel(request.id, done)
-            self.clients.outran(events.outran, done)
-        self._drain()
+            self.clients.outran(list(events.outran), done)
+        if engine.over or engine.gone:
+            self._tell()
         self.commit_s += perf_counter() - began
 
     def _jump(self) -> None:
@@ -296,7 +297,7 @@ class Simulation:
         (overlap) or the last (sync), and starts when it is planned and the device is free.
         """
         engine = self.engine
-        if any(flying.output.stopped for flying in self.flying):
+        if self.flying and self.flying[0].output.stopped:
             return
         steps = engine.horizon(self.device.horizon())
         if steps < SHORTEST_JUMP:
@@ -339,7 +340,7 @@ class Simulation:
     def _timeline(self, shape: StepShape, durations: Sequence[Time]) -> Timeline:
         """Host and device times of quiet steps; ends before the first that would meet an event."""
         plan, commit, overlap = self.costs.plan(shape), self.costs.commit(shape), self.depth == 2
-        event = min((t for t in (self._next_event(), self.horizon) if t is not None), default=None)
+        event = min(self._next_event(), self.horizon)
         now, free = self.now, self.device_free
         times = Timeline()
         for device in durations:
@@ -347,7 +348,7 @@ class Simulation:
             start = max(planned, free)
             end = start + device
             done = (start if overlap else end) + commit
-            if event is not None and event <= done:
+            if event <= done:
                 break
             times.exposed_plans.append(max(0, planned - max(now, free)))
             times.exposed_commits += max(0, commit - device) if overlap else commit
@@ -364,12 +365,15 @@ class Simulation:
             self.now,
             len(batch.decodes),
             len(batch.chunks),
-            sum([chunk.count for chunk in batch.chunks]),
+            sum([chunk.count for chunk in batch.chunks]) if batch.chunks else 0,
             batch.padding,
-            len(engine.waiting),
+            engine.waiting.size,
             engine.num_running,
         )
 
     def _exposed(self, start: Time, end: Time) -> Time:
         """How much of a piece of host work the device, busy until `device_free`, does not hide."""
-        return max(0, end - max(start, self.device_free))
+        free = self.device_free
+        if free <= start:
+            return end - start
+        return end - free if end > free else 0

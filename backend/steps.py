@@ -40,7 +40,6 @@ class _Row:
     exposed: Time = 0
     wasted: int = 0
     tokens: int = 0
-    used_time: int = 0
     allocated_time: int = 0
     kv_time: Time = 0
     gaps: int = 0
@@ -160,7 +159,6 @@ class StepLog:
                 shape.running,
                 self._kv_tokens,
                 self._kv_blocks,
-                row.used_time // MICROSECOND,
                 row.allocated_time // MICROSECOND,
                 row.kv_time,
                 row.gaps,
@@ -189,7 +187,6 @@ class StepLog:
         if slots:
             used = self._kv_tokens
             fragmentation = 1 - used / slots
-            row.used_time += used * time
             row.allocated_time += slots * time
             row.kv_time += time
             row.fragmentation_time += fragmentation * time

@@ -135,7 +135,7 @@ class EngineFace(EngineView):
 
     @property
     def num_waiting(self) -> int:
-        return len(self._engine.waiting)
+        return self._engine.waiting.size
 
     @property
     def num_running(self) -> int:

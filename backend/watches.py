@@ -50,7 +50,7 @@ class Watches:
     def due(self, batch: int) -> list[tuple[str, Request]]:
         """Those whose tokens are reached by the commit of `batch`."""
         heap = self._heap
-        reached = []
+        reached: list[tuple[str, Request]] = []
         while heap and heap[0][0] <= batch:
             _, _, epoch, kind, request = heappop(heap)
             if _current(epoch, request):

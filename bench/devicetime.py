@@ -23,7 +23,7 @@ class DeviceTime(NamedTuple):
 
 def device_time(records: Records, people: Population, clock: StepClock, window: Window) -> DeviceTime:
     live = people.live().clip(window.start, window.end)
-    held = union(records.holds["since"].to_numpy(), records.holds["until"].to_numpy())
+    held = union(records.holds["since"].to_numpy(np.int64), records.holds["until"].to_numpy(np.int64))
     held = common((held, live))
     busy = int(np.diff(clock.busy_by([window.start, window.end]))[0])
     busy_live = clock.busy_in(live)

@@ -27,7 +27,7 @@ class ServiceCurves:
         self.clock = clock
         self._upto = np.append(0, clock.last)  # the steps at which a row ends
         self._curves: Floats = np.zeros((len(records.tenants), len(self._upto)))
-        tenant, first, last, prompt, output = (records.service[c].to_numpy() for c in _SPELL)
+        tenant, first, last, prompt, output = (records.service[c].to_numpy(np.int64) for c in _SPELL)
         for i, weight in enumerate(records.weights):
             own = tenant == i
             for tokens, cost in ((prompt, prompt_weight), (output, output_weight)):
@@ -176,7 +176,9 @@ def windowed_differences(
 
 
 def _wanted_output(records: Records, people: Population) -> Ints:
-    truth = np.minimum(records.requests["true_output_tokens"].to_numpy(), records.requests["max_tokens"].to_numpy())
+    truth = np.minimum(
+        records.requests["true_output_tokens"].to_numpy(np.int64), records.requests["max_tokens"].to_numpy(np.int64)
+    )
     return np.where(people.state == UNFINISHED, np.maximum(truth, people.output_tokens), people.output_tokens)
 
 
@@ -201,4 +203,4 @@ def _spread(since: Ints, until: Ints, amount: Floats, tenant: Ints, edges: Ints,
 def _backlog(records: Records, tenant: int, window: Window) -> Spans:
     of = records.backlog[records.backlog["tenant"] == tenant]
     until = np.where(of["until"] < 0, window.end, of["until"])
-    return union(of["since"].to_numpy(), until).clip(window.start, window.end)
+    return union(of["since"].to_numpy(np.int64), until).clip(window.start, window.end)

@@ -21,14 +21,14 @@ class TokenGaps:
 
     def __init__(self, records: Records, people: Population, clock: StepClock, window: Window) -> None:
         self._clock, self._service = clock, records.service
-        self._all = records.steps["gaps"].to_numpy()
-        self._mean = records.steps["gap_time"].to_numpy() / clock.count / PS_PER_MS
+        self._all = records.steps["gaps"].to_numpy(np.int64)
+        self._mean = records.steps["gap_time"].to_numpy(np.int64) / clock.count / PS_PER_MS
         after, upto = clock.committed_by([window.start, window.end])
         self._counted = clock.steps_between(int(after), int(upto))
-        across = records.gaps[window.holds(records.gaps["committed"].to_numpy())]
-        self._across = across["gap"].to_numpy() / PS_PER_MS
-        self._tenant = people.tenant[rows_of(people.number, across["number"].to_numpy())]
-        resumed = people.tenant[rows_of(people.number, records.gaps["number"].to_numpy())]
+        across = records.gaps[window.holds(records.gaps["committed"].to_numpy(np.int64))]
+        self._across = across["gap"].to_numpy(np.int64) / PS_PER_MS
+        self._tenant = people.tenant[rows_of(people.number, across["number"].to_numpy(np.int64))]
+        resumed = people.tenant[rows_of(people.number, records.gaps["number"].to_numpy(np.int64))]
         self._begun = np.append(people.first_token, records.gaps["committed"]), np.append(people.tenant, resumed)
 
     def pooled(self) -> Sample:
@@ -37,7 +37,7 @@ class TokenGaps:
     def of_tenant(self, tenant: int) -> Sample:
         """In each row, the tenant's tokens but for the first of a request and the first after a preemption."""
         own = self._service[(self._service["tenant"] == tenant) & (self._service["output_tokens"] > 0)]
-        first, last, tokens = (own[c].to_numpy() for c in ("first_step", "last_step", "output_tokens"))
+        first, last, tokens = (own[c].to_numpy(np.int64) for c in ("first_step", "last_step", "output_tokens"))
         made = np.diff(accumulate(first, last, tokens, np.append(0, self._clock.last)))
         times, tenants = self._begun
         row = np.searchsorted(self._clock.committed, times[(tenants == tenant) & (times >= 0)])

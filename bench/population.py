@@ -91,7 +91,9 @@ class Population:
     def of(cls, records: Records, window: Window, clock: StepClock, alone: Ints | None) -> Population:
         frame = records.requests
         named = ("tenant", "state", "slo")
-        columns = {f.name: frame[f.name].to_numpy() for f in fields(cls) if f.name in frame and f.name not in named}
+        columns = {
+            f.name: frame[f.name].to_numpy(np.int64) for f in fields(cls) if f.name in frame and f.name not in named
+        }
         slo_names = tuple(frame["slo"].unique())
         columns["slo"] = _codes(frame["slo"], slo_names)
         columns["tenant"] = _codes(frame["tenant"], records.tenants)

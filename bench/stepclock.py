@@ -16,13 +16,13 @@ from bench.spans import Ints, Spans
 
 class StepClock:
     def __init__(self, steps: pd.DataFrame) -> None:
-        self.count: Ints = steps["steps"].to_numpy()
-        self.last: Ints = steps["first_step"].to_numpy() + self.count - 1
+        self.count: Ints = steps["steps"].to_numpy(np.int64)
+        self.last: Ints = steps["first_step"].to_numpy(np.int64) + self.count - 1
         """Number of the last step of each row; steps are numbered from 1 without gaps."""
-        self.committed: Ints = steps["committed"].to_numpy()
-        self._started: Ints = steps["started"].to_numpy()
-        self._busy: Ints = steps["busy"].to_numpy()
-        self._span: Ints = steps["ended"].to_numpy() - self._started
+        self.committed: Ints = steps["committed"].to_numpy(np.int64)
+        self._started: Ints = steps["started"].to_numpy(np.int64)
+        self._busy: Ints = steps["busy"].to_numpy(np.int64)
+        self._span: Ints = steps["ended"].to_numpy(np.int64) - self._started
         self._work = self._busy / self.count
         self._period = np.maximum(1.0, (self._span - self._work) / np.maximum(self.count - 1, 1))
         self._busy_upto = np.append(0, np.cumsum(self._busy))

@@ -209,7 +209,8 @@ class Decision:
     """What a policy wants. Not fitting is never an error; naming an unknown request is."""
 
     admit: Iterable[RequestView] = ()
-    """In order of preference. Pulled one at a time while a slot, blocks and the admission rule allow."""
+    """In order of preference. Pulled one at a time while a slot, blocks and the admission rule allow; `on_admit` comes
+    between two pulls, so an iterator must bear that what it walks over changes. Yielding a list is always safe."""
     preempt: Iterable[RequestView] = ()
     reject: Iterable[tuple[RequestView, str]] = ()
     skip_blocked: bool = False

@@ -32,7 +32,7 @@ class MultiBin(Policy):
     - a bin whose oldest member arrived `max_wait_s` ago is a batch as it stands;
     - a new prediction moves a request as long as it waits in a bin; a batch stays as it was formed;
     - a NaN prediction belongs to the last bin; a request not predicted yet waits apart, at most `max_wait_s`;
-    - preempted requests go first, in order of arrival (static, dynamic: as a batch of their own);
+    - preempted requests go first, in order of arrival (static, dynamic: at the head of the next batch);
     - if only part of a batch finds room, the rest stays a batch.
     """
 
@@ -116,10 +116,8 @@ class MultiBin(Policy):
         ready = list(chain.from_iterable(islice(lane, most) for lane in self._formed))
         ready += [batch for batch in filling if self._due(batch) <= view.now]
         ready.sort(key=self._place)
-        if self._preempted.members:
-            ready.insert(0, self._preempted)
         return Decision(
-            admit=chain.from_iterable(self._members(batch) for batch in ready[:most]),
+            admit=chain.from_iterable(self._members(batch) for batch in [self._preempted, *ready[:most]]),
             revisit_at=min((due for batch in filling if (due := self._due(batch)) > view.now), default=None),
         )
 

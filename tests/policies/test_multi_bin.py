@@ -68,17 +68,19 @@ def test_a_partial_bin_counts_as_formed_when_it_falls_due(engine):
 
 
 def test_the_rest_of_a_released_bin_stays_a_batch(engine):
-    it = engine(two_bins(batch_size=4), slots=4)
+    it = engine(two_bins(batch_size=3), slots=1)
     it.arrive("s1", 5)
     it.now = 4 * SECOND
-    it.arrive("s2", 5), it.arrive("s3", 5)
-    it.now = 5 * SECOND
-    assert it.admit(1) == "s1"
-    for name in ("L1", "L2", "L3", "L4"):
+    it.arrive("s2", 5)
+    it.now = 6 * SECOND
+    for name in ("L1", "L2", "L3"):
         it.arrive(name, 90)
-    assert it.admit(1) == "s2", "though it has waited one second, and a full batch has formed meanwhile"
-    it.arrive("s4", 5)
-    assert it.offered() == "s3 L1 L2 L3 L4", "s4 belongs to the next batch of its bin"
+    assert it.admit() == "s1", "due since 5 s"
+    it.arrive("s3", 5)
+    it.end(next(it.running))
+    assert it.admit() == "s2", "though it has waited two seconds only, and a batch was formed before s1 went"
+    it.end(next(it.running))
+    assert it.offered() == "L1 L2 L3", "s3 belongs to the next batch of its bin"
 
 
 def test_the_rest_of_a_formed_batch_goes_first(engine):
@@ -132,23 +134,33 @@ def test_the_preempted_go_ahead_in_order_of_arrival(engine):
     for name in ("s1", "s2", "s3", "s4", "s5", "s6"):
         it.arrive(name, 5)
     assert it.admit() == "s1 s2 s3 s4"
-    for request in list(it.running)[1:3]:
+    for request in list(it.running)[2:0:-1]:
         it.preempt(request)
     assert it.offered() == "s2 s3 s5 s6"
     assert it.admit(1) == "s2"
 
 
-def test_the_preempted_are_a_closed_batch_of_their_own(engine):
+def test_the_preempted_lead_the_next_closed_batch(engine):
     it = engine(two_bins(), slots=2, batching="static")
-    for name in ("s1", "s2", "s3", "s4"):
+    for name in ("s1", "s2", "s3", "s4", "s5"):
         it.arrive(name, 5)
     assert it.admit() == "s1 s2"
     _, second = it.running
     it.preempt(second)
     it.end(next(it.running))
-    assert it.admit() == "s2"
-    it.end(second)
-    assert it.admit() == "s3 s4"
+    assert it.offered() == "s2 s3 s4"
+    assert it.admit() == "s2 s3"
+    for request in list(it.running):
+        it.end(request)
+    assert it.admit() == "s4", "the rest of the batch that gave way, though s5 would make it two"
+
+
+def test_the_preempted_go_even_if_no_batch_is_ready(engine):
+    it = engine(two_bins(), slots=2, batching="static")
+    it.arrive("s1", 5), it.arrive("s2", 5)
+    it.admit()
+    it.preempt(next(it.running))
+    assert it.offered() == "s1"
 
 
 def test_the_cancelled_leave_bins_and_batches(engine):
