@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from backend.config import picoseconds
@@ -79,7 +79,7 @@ class Clients:
         if self.traffic.concurrency is not None:
             self._free_client(now)
 
-    def outran(self, requests: list[Request], now: Time) -> None:
+    def outran(self, requests: Sequence[Request], now: Time) -> None:
         """These have made more tokens than predicted."""
         if self.predictor is None:
             return

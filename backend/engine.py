@@ -162,7 +162,7 @@ class Engine:
             request.first_prediction = prediction
         self.watches.predicted(request)
         self.policy.on_prediction(face(request), self.view)
-        self._changed()
+        self.asking.changed = True
 
     def watch(self, request: Request, tokens: int) -> None:
         """Report in `Events.reached` when `request` has made `tokens`."""
@@ -324,7 +324,7 @@ class Engine:
                     if request.made:
                         request.last_made = output.ended
                     self._forget(request)
-            self._changed()
+            self.asking.changed = True
         self._check()
         return events
 
@@ -373,8 +373,8 @@ class Engine:
         self.now = self._last_commit = now
         self._last_device_end = device_end
 
-    def abandon(self, now: Time) -> None:
-        """The run is cut off: whatever is live stays unfinished and is recorded so."""
+    def abandon(self, now: Time, failure: str | None = None) -> None:
+        """The run is cut off: whatever is live stays unfinished, or has failed, and is recorded so."""
         self.now = now
         for request in self.live.values():
             if request.phase == Phase.WAITING:
@@ -382,7 +382,9 @@ class Engine:
             elif request.phase != Phase.DONE:
                 self._settle(request)
             if request.phase != Phase.DONE:
-                request.state, request.finish_reason = "unfinished", "unfinished"
+                request.state = request.finish_reason = "unfinished" if failure is None else "failed"
+                if failure is not None:
+                    request.ended, request.detail = now, failure
             self.journal.request(request)
         self.live.clear()
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 REQUEST_COLUMNS = (
@@ -111,7 +110,7 @@ COUNTS = frozenset(
     {
         *("number", "row", "predicted_tokens", "predicted_upper", "state", "finish_reason", "output_tokens"),
         *("made_tokens", "preemptions", "first_step", "last_step", "steps", "decodes", "chunks", "prefill_tokens"),
-        *("padding", "wasted", "waiting", "running", "kv_tokens", "kv_blocks", "gaps", "tenant"),
+        *("padding", "wasted", "waiting", "running", "tokens", "kv_tokens", "kv_blocks", "gaps", "tenant"),
     }
 )
 """Columns of small counts, kept in 32 bits; all others, times above all, have 64."""
@@ -122,30 +121,38 @@ CHUNK_ROWS = 1 << 15
 class Table:
     """Rows of integers appended one at a time, kept as compact columns."""
 
-    __slots__ = ("_full", "_parts", "_rows", "columns")
+    __slots__ = ("_columns", "_full", "_length", "_rows", "columns")
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
-        self._rows = array("q")
+        self._rows = array("q")  # the last ones, row by row
         self._full = CHUNK_ROWS * len(self.columns)
-        self._parts: list[list[npt.NDArray[np.integer]]] = [[] for _ in self.columns]
+        self._length = 0  # of each column, as far as filled
+        self._columns = [np.empty(0, dtype=np.int32 if name in COUNTS else np.int64) for name in self.columns]
 
     def append(self, row: Sequence[int]) -> None:
         self._rows.extend(row)
         if len(self._rows) >= self._full:
             self._seal()
 
-    def frame(self) -> pd.DataFrame:
-        """All rows; the table is empty afterwards, since a long run's rows fit in memory once."""
+    def frame(self, by: str | None = None) -> pd.DataFrame:
+        """All rows, sorted by a column if one is named; made of the table's own memory, and the last thing it does."""
         self._seal()
-        columns = {}
-        for name, parts in zip(self.columns, self._parts, strict=True):
-            columns[name] = np.concatenate(parts)
-            parts.clear()
-        return pd.DataFrame(columns, copy=False)
+        columns = [column[: self._length] for column in self._columns]
+        if by is not None:
+            order = np.argsort(columns[self.columns.index(by)])
+            for column in columns:
+                column[:] = column[order]
+        return pd.DataFrame(dict(zip(self.columns, columns, strict=True)), copy=False)
 
     def _seal(self) -> None:
         matrix = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, len(self.columns))
-        for i, name in enumerate(self.columns):
-            self._parts[i].append(matrix[:, i].astype(np.int32 if name in COUNTS else np.int64))
+        start, self._length = self._length, self._length + len(matrix)
+        for i, column in enumerate(self._columns):
+            if len(column) < self._length:
+                # memory that is not filled yet costs nothing, and one copy at a time is live
+                larger = np.empty(2 * self._length, dtype=column.dtype)
+                larger[:start] = column[:start]
+                self._columns[i] = column = larger
+            column[start : self._length] = matrix[:, i]
         self._rows = array("q")

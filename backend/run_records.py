@@ -21,7 +21,7 @@ def assemble(
 ) -> Records:
     """`end` is the horizon of a run that was cut off; else the run ends with its last terminal event."""
     journal = engine.journal
-    requests = journal.requests.frame().sort_values("number", ignore_index=True)
+    requests = journal.requests.frame(by="number")
     rows = requests["row"].to_numpy()
     details = journal.details
     beside: dict[str, pd.Series[Any]] = {

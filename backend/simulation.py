@@ -229,7 +229,8 @@ class Simulation:
             self.device.close(request.id)
         for request in over:
             self.clients.finished(request, self.now)
-        self.log.close()
+        if over:
+            self.log.close()
         self.log.holds(self.engine.members.kv_tokens, self.engine.pool.allocated)
         if self.progress is not None:
             self.progress(self.clients.ended, len(self.traffic))
@@ -281,11 +282,10 @@ class Simulation:
             wasted=events.wasted,
         )
         log.holds(engine.members.kv_tokens, engine.pool.allocated)
-        if events.reached or events.outran:
-            log.close()
-            for request in events.reached:
-                engine.cancel(request.id, done)
-            self.clients.outran(list(events.outran), done)
+        for request in events.reached:
+            engine.cancel(request.id, done)
+        if events.outran:
+            self.clients.outran(events.outran, done)
         if engine.over or engine.gone:
             self._tell()
         self.commit_s += perf_counter() - began

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from backend.config import MICROSECOND
@@ -99,6 +100,12 @@ class StepLog:
         row.ended, row.committed = ended, committed
         self._since = committed
 
+    def add_host(self, host: Time, exposed: Time) -> None:
+        """Host time of the last step that is known only now: real clocks tell late what the device hid."""
+        if self._row is not None:
+            self._row.host += host
+            self._row.exposed += exposed
+
     def run(
         self,
         number: int,
@@ -171,7 +178,8 @@ class StepLog:
         self._write()
         frame = self._table.frame()
         for i, name in enumerate(STEP_FLOATS):
-            frame[name] = pd.Series(self._floats[i :: len(STEP_FLOATS)], dtype="float64")
+            frame[name] = np.frombuffer(self._floats, dtype=np.float64)[i :: len(STEP_FLOATS)].copy()
+        self._floats = array("d")
         return frame
 
     def _open(self, number: int, shape: StepShape, started: Time) -> _Row:
