@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -109,19 +110,20 @@ class Engine:
         self._last_commit: Time = 0
         self._last_device_end: Time = 0
         self.view = EngineFace(self)
-        policy.reset(
-            Limits(
-                config.batching,
-                config.overlap,
-                config.admission,
-                config.max_num_seqs,
-                config.max_num_batched_tokens,
-                block_size,
-                num_blocks,
-                self.max_model_len,
-            ),
-            rng,
+        limits = Limits(
+            config.batching,
+            config.overlap,
+            config.admission,
+            config.max_num_seqs,
+            config.max_num_batched_tokens,
+            block_size,
+            num_blocks,
+            self.max_model_len,
         )
+        try:
+            policy.reset(limits, rng)
+        except ValueError as error:
+            raise BadConfig(f"policy {self.policy_name} does not go with this engine: {error}") from error
 
     # -- requests come and go
 
@@ -317,7 +319,7 @@ class Engine:
             members.ending.pop(batch, None)
         if reached := self.watches.due(batch):
             events.outran = [request for kind, request in reached if kind == OUTRAN]
-            events.reached = [request for kind, request in reached if kind != OUTRAN]
+            events.reached = [*events.reached, *(request for kind, request in reached if kind != OUTRAN)]
         if members.leaving and (gone := members.freed_by(batch, now)):
             for request in gone:
                 if request.phase == Phase.DONE:
@@ -399,7 +401,8 @@ class Engine:
         return self.config.max_num_seqs - self.members.slots
 
     def running(self) -> Iterator[Request]:
-        return iter(self.members)
+        """Those whose last token by length is in flight, then the others in order of admission."""
+        return chain(*self.members.ending.values(), self.members)
 
     def tenant(self, request: Request) -> Tenant:
         known = self.tenants.get(request.tenant)
@@ -575,6 +578,8 @@ class Engine:
         tenant = self.tenant(request)
         tenant.output += 1
         self.journal.decoded(tenant, batch, batch)
+        if self.watches.wanted(request) == request.base:
+            events.reached = [*events.reached, request]
 
     def _forget(self, request: Request) -> None:
         del self.live[request.id]

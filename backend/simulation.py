@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -94,8 +94,11 @@ def simulate(
         raise BadConfig(f"policy {type(policy).__name__} needs predictions; name a predictor")
     if len(traffic) == 0:
         raise BadConfig("the workload has no requests")
+    if traffic.ids is not None and len(set(traffic.ids)) < len(traffic):
+        [(twice, _)] = Counter(traffic.ids).most_common(1)
+        raise BadConfig(f"the workload's id {twice!r} is there twice; ids have to differ")
     if not (predictor_latency_s >= 0):
-        raise BadConfig(f"predictor.latency_s: {predictor_latency_s} is not >= 0")
+        raise BadConfig(f"prediction.latency_s: {predictor_latency_s} is not >= 0")
     if horizon_s is not None and not horizon_s > 0:
         raise BadConfig(f"backend.horizon_s: {horizon_s} is not > 0")
     return Simulation(
@@ -177,6 +180,7 @@ class Simulation:
 
     def _turn(self) -> bool:
         """One thing that the host does: plan, commit, or wait for an event. False: all is over."""
+        self.now = min(self.now, self.horizon)  # planning may have run past it
         if self.clients.due <= self.now:
             self.clients.deliver(self.now)
         if self.engine.over or self.engine.gone:
@@ -236,7 +240,7 @@ class Simulation:
             self.progress(self.clients.ended, len(self.traffic))
 
     def _plan(self) -> bool:
-        """Plan a batch and dispatch it; False where there is nothing to run, which costs the host nothing."""
+        """Plan a batch and dispatch it; False where there is nothing to do, which costs the host nothing."""
         engine, began = self.engine, perf_counter()
         if not self.flying:
             self.log.idle_until(self.now)
@@ -259,6 +263,8 @@ class Simulation:
             self.device_free = output.ended
             self.flying.append(Flying(output, shape, cost, exposed))
         self.plan_s += perf_counter() - began
+        if batch is None and decision is not None and engine.asking.changed and not self.flying:
+            return True  # it has preempted or rejected: what follows from that is planned at once
         return batch is not None
 
     def _commit(self, ready: Time, done: Time) -> None:

@@ -45,7 +45,7 @@ class MultiBin(Policy):
         mean: float | None = None,
         order: str = "formed",
         batch_size: int | None = None,
-        max_wait_s: float = 5.0,
+        max_wait_s: float = 1.0,
         history: int = 1000,
     ) -> None:
         """`edges`: "equal_mass" (quantiles of the last `history` predictions), "exponential" (the best ones for

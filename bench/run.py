@@ -1,0 +1,157 @@
+"""One run, from its configuration to its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from backend.alone import alone_e2el
+from backend.config import MICROSECOND, MILLISECOND, picoseconds
+from backend.records import Records
+from backend.simulation import Progress, simulate
+from backend.traffic import NONE, Column
+from bench.compose import Experiment, compose, typed
+from bench.config import Config
+from bench.errors import BadInput, named
+from bench.metrics import summarise
+from bench.output import write_results
+from bench.tracking.api import RunInfo, Workload, open_tracker
+from bench.tracking.provenance import provenance, traffic_digest
+from bench.traffic.config import TraceConfig
+
+UNTOLD = ("tracking.", "metrics.slos.")
+"""Keys that are no parameters of a run: where it is recorded, and a second name of the group `slo`."""
+UNNAMED = ("policy=", "policy._target_=", "experiment=")
+"""Overrides that the name of a run does not repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run is called, and where it stands."""
+
+    folder: Path
+    """Of its results."""
+    base: Path
+    """Where the command was started: relative paths begin here."""
+    choices: Mapping[str, str]
+    """The option chosen in each group: {"policy": "multi_bin", ...}."""
+    overrides: Sequence[str] = ()
+    """As typed, or as a sweep chose them: ["policy=multi_bin", "seed=0"]."""
+
+
+def run(settings: DictConfig, job: Job, progress: Progress | None = None) -> dict[str, Any]:
+    """Run it, fill its folder, and give the summary. Raises BadInput before anything is written."""
+    began = perf_counter()
+    config = typed(settings)
+    text = OmegaConf.to_yaml(settings, resolve=True)
+    with named("tracking"):
+        tracker = open_tracker(config.tracking, job.base)
+    with tracker.track(_info(config, text, job)):
+        experiment = compose(config, job.choices, job.base)
+        tracker.describe(_workload(experiment, job), _tags(experiment, job))
+        built = perf_counter()
+        result = simulate(
+            experiment.workload.traffic,
+            experiment.policy,
+            experiment.device,
+            config.engine,
+            host=experiment.backend.host,
+            predictor=experiment.predictor,
+            predictor_latency_s=config.prediction.latency_s,
+            seed=config.seed,
+            horizon_s=experiment.backend.horizon_s,
+            jump=experiment.backend.jump,
+            progress=progress,
+        )
+        summary = _summary(experiment, result.records)
+        timing = {**result.timing, "setup_s": built - began, "total_s": perf_counter() - began}
+        write_results(job.folder, summary, result.records, text, timing)
+        tracker.finish(summary, result.records, job.folder)
+    return summary
+
+
+def objective(config: DictConfig, summary: Mapping[str, Any]) -> float | None:
+    """The figure that a sweeper optimises, if one is named."""
+    name = config.objective
+    if name is None:
+        return None
+    value = summary.get(name)
+    if not isinstance(value, int | float):
+        raise BadInput(f"objective={name}: summary.json has no number of that name (undefined figures are null)")
+    return float(value)
+
+
+def _summary(experiment: Experiment, records: Records) -> dict[str, Any]:
+    figures = summarise(records, experiment.metrics, _alone(experiment, records.requests))
+    predictor = experiment.predictor
+    return {
+        **figures,
+        "oracle": experiment.oracle,
+        "predictor": None if predictor is None else asdict(predictor.counts),
+    }
+
+
+def _alone(experiment: Experiment, requests: pd.DataFrame) -> Column:
+    """(requests,) E2EL of each completed request alone on an idle engine, in picoseconds; NONE of the others."""
+    engine, host = experiment.config.engine, experiment.backend.host
+    done = (requests["state"] == "completed").to_numpy()
+    prompt, output, limit = (requests[c].to_numpy()[done] for c in ("prompt_tokens", "output_tokens", "max_tokens"))
+    alone = np.full(len(requests), NONE, dtype=np.int64)
+    alone[done] = alone_e2el(
+        experiment.device.cost,
+        prompt,
+        output,
+        output == limit,
+        host_plan=picoseconds(host.plan_ms, MILLISECOND) + picoseconds(host.plan_per_seq_us, MICROSECOND),
+        host_commit=picoseconds(host.commit_ms, MILLISECOND) + picoseconds(host.commit_per_seq_us, MICROSECOND),
+        overlap=engine.overlap,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+    )
+    return alone
+
+
+def _info(config: Config, text: str, job: Job) -> RunInfo:
+    swept = dict(_split(override) for override in job.overrides)
+    told = [override for override in job.overrides if not override.startswith(UNNAMED)]
+    name = " ".join([job.choices["policy"], *told])
+    weights = config.metrics.prompt_weight, config.metrics.output_weight
+    return RunInfo(name[:250], _parameters(text, job.choices), text, swept, service_weights=weights)
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key.lstrip("+~"), value
+
+
+def _parameters(text: str, choices: Mapping[str, str]) -> dict[str, object]:
+    """Flat, with the names of the options chosen; what is null was not given and is left out."""
+    config = yaml.safe_load(text)
+    leaves = {key: value for key, value in _leaves(config) if value is not None and not key.startswith(UNTOLD)}
+    return {**choices, **leaves}
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _workload(experiment: Experiment, job: Job) -> Workload:
+    config, traffic = experiment.config.workload, experiment.workload.traffic
+    source = str(job.base / (config.path or "")) if isinstance(config, TraceConfig) else "synthetic"
+    return Workload(job.choices["workload"], traffic_digest(traffic), source, len(traffic), len(traffic.tenants))
+
+
+def _tags(experiment: Experiment, job: Job) -> dict[str, str]:
+    traffic, device = experiment.workload.traffic, experiment.device
+    return provenance(experiment.policy, experiment.predictor, traffic, device.capabilities.kind, job.base)

@@ -1,0 +1,23 @@
+"""The table at the end of a sweep, for ``hydra.callbacks``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from bench.terminal import show_sweep
+
+
+class SweepTable(Callback):
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        self._began = time.time()
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        show_sweep(Path(config.hydra.sweep.dir), since=self._began)

@@ -1,0 +1,1 @@
+"""Where runs are recorded: the seam (api), MLflow behind it, and what ends a run."""

@@ -1,0 +1,1 @@
+"""Traffic in: synthetic workloads and traces, as columns of requests. Start at ``build.py``."""
