@@ -30,6 +30,7 @@ from bench.traffic.config import SyntheticConfig, TraceConfig
 from policies.api import Policy
 from predictors.api import Predictor
 from predictors.guard import Guarded
+from predictors.noisy_oracle import NoisyOracle
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ def compose(config: Config, names: Mapping[str, str], base: Path) -> Experiment:
     longest = config.engine.max_model_len or _longest(device)
     with named("workload"):
         workload = build_traffic(_workload(config.workload), config.seed, longest, base)
+    if predictor is not None and isinstance(predictor.predictor, NoisyOracle):
+        with named("predictor.kendall_tau"):
+            predictor.predictor.calibrate(workload.traffic.output_tokens.tolist())
     metrics = _metrics(config, workload.traffic.slo_classes)
     return Experiment(config, workload, policy, predictor, backend, device, metrics)
 

@@ -87,7 +87,7 @@ def lognormal(n: int, rate: float | None) -> Traffic:
 
 def run(work: Traffic, policy: Policy, progress: Callable[[int, int], None] | None = None) -> Run:
     device = SimulatedDevice(COST, num_blocks=20_000, block_size=16, max_model_len=8192)
-    config = EngineConfig(max_num_seqs=64, max_num_batched_tokens=8192)
+    config = EngineConfig()
     predictor = NoisyOracle(relative_error=0.3) if "prediction" in policy.needs else None
     return simulate(work, policy, device, config, host=HostTimes(), predictor=predictor, progress=progress)
 

@@ -112,13 +112,13 @@ class MultiBin(Policy):
 
     def decide(self, view: EngineView) -> Decision:
         most = 1 if self._one_batch else view.free_slots  # no more batches than admissions
-        filling = [batch for batch in self._filling if batch.members]
+        filling = [(self._due(batch), batch) for batch in self._filling if batch.members]
         ready = list(chain.from_iterable(islice(lane, most) for lane in self._formed))
-        ready += [batch for batch in filling if self._due(batch) <= view.now]
+        ready += [batch for due, batch in filling if due <= view.now]
         ready.sort(key=self._place)
         return Decision(
             admit=chain.from_iterable(self._members(batch) for batch in [self._preempted, *ready[:most]]),
-            revisit_at=min((due for batch in filling if (due := self._due(batch)) > view.now), default=None),
+            revisit_at=min((due for due, _ in filling if due > view.now), default=None),
         )
 
     def reservation(self, request: RequestView) -> int | None:

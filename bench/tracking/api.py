@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.records import Records
+from bench.errors import BadInput
 from bench.tracking.signals import stoppable
 
 
@@ -103,7 +104,7 @@ class NullTracker(Tracker):
 def open_tracker(settings: TrackingSettings, base: Path) -> Tracker:
     """The tracker that `settings` name; relative paths are resolved against `base`, the starting directory.
 
-    Raises ValueError for an unknown kind. MLflow is imported when the run starts, not here.
+    Raises BadInput for an unknown kind. MLflow is imported when the run starts, not here.
     """
     if settings.kind == "none":
         return NullTracker()
@@ -111,4 +112,4 @@ def open_tracker(settings: TrackingSettings, base: Path) -> Tracker:
         from bench.tracking.mlflow_tracker import MlflowTracker
 
         return MlflowTracker(settings.uri, settings.experiment, base)
-    raise ValueError(f"tracking.kind={settings.kind!r} is unknown: use mlflow or none")
+    raise BadInput(f"tracking.kind={settings.kind!r} is unknown: use mlflow or none")

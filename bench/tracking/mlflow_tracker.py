@@ -31,6 +31,7 @@ PARENT_TAG = "mlflow.parentRunId"
 
 LONGEST_VALUE = 6000  # of a parameter, in MLflow
 CUT = " … (cut: the whole is in config.yaml)"
+TARGET = "._target_"
 BATCH = 100  # parameters in one call
 
 
@@ -118,14 +119,15 @@ def _tags(info: RunInfo) -> dict[str, str]:
 
 
 def _params(info: RunInfo) -> list[Param]:
-    """Without the class behind a plugin's name, unless it was typed: plots cut all of them to the same label."""
+    """Plugins by name. The class behind it is left out, whose beginning is all that plots show, unless it was typed."""
     from mlflow.entities import Param
 
-    shown = {name: value for name, value in info.params.items() if not name.endswith("._target_")}
-    plain = {
-        re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII): value for name, value in {**info.swept, **shown}.items()
-    }
-    return [Param(name, _text(value)) for name, value in plain.items()]
+    shown = {name: value for name, value in info.params.items() if not name.endswith(TARGET)}
+    own = {name.removesuffix(TARGET): path.rpartition(".")[2] for name, path in info.swept.items() if TARGET in name}
+    return [
+        Param(re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII), _text(value))
+        for name, value in {**info.swept, **shown, **own}.items()
+    ]
 
 
 def _text(value: object) -> str:

@@ -35,9 +35,17 @@ def serving(uri: str, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]
         _wait(server, f"http://{host}:{port}/health")
         yield server
     finally:
+        _end(server)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """A browser that holds its connection open must not hold us."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
+            os.killpg(server.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(5)
+            return
 
 
 def _check_free(host: str, port: int) -> None:
