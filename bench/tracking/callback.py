@@ -64,7 +64,7 @@ class SweepParent(Callback):
         with shielded():
             client = open_store(self._uri)
             states = self._settled(client, parent)
-            client.set_terminated(parent, _state_of_sweep(states, complete))
+            client.set_terminated(parent, state_of_sweep(states, complete))
 
     def _settled(self, client: MlflowClient, parent: str) -> set[str]:
         """The states of the jobs, once the workers that a stop has killed are dead and their runs closed."""
@@ -78,7 +78,7 @@ class SweepParent(Callback):
             time.sleep(0.1)
 
 
-def _state_of_sweep(jobs: set[str], complete: bool) -> str:
+def state_of_sweep(jobs: set[str], complete: bool) -> str:
     if complete and jobs <= {"FINISHED"}:
         return "FINISHED"
     return "KILLED" if jobs & {"KILLED", "RUNNING"} else "FAILED"

@@ -1,4 +1,7 @@
-"""What MLflow's experiment page shows first: a view saved in the experiment, as its own "share" button would."""
+"""What MLflow's experiment page shows first: a view saved in the experiment, as its own "share" button would.
+
+Its format is MLflow's own and not published: what it does not know it ignores, and tests/e2e look at the pages.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from mlflow.entities import Run
 
+from bench.tracking.callback import state_of_sweep
 from bench.tracking.orphans import HOST, PROCESS, close_orphans
 from tracked import client_of, runs_of, start, statuses, text_of, wait_for
 
@@ -108,6 +109,20 @@ def test_only_dead_processes_of_this_host_are_closed(base: Path) -> None:
     closed = close_orphans(client, experiment)
     assert sorted(closed) == sorted([ids["gone"], ids["its number is used again"]])
     assert statuses(base) == ["KILLED"] * 2 + ["RUNNING"] * 3
+
+
+@pytest.mark.parametrize(
+    ("jobs", "complete", "state"),
+    [
+        ({"FINISHED"}, True, "FINISHED"),
+        ({"FINISHED", "FAILED"}, True, "FAILED"),
+        ({"FINISHED"}, False, "FAILED"),  # some jobs never began
+        (set(), False, "FAILED"),
+        ({"FAILED", "KILLED"}, False, "KILLED"),
+    ],
+)
+def test_a_sweep_is_finished_only_if_all_of_it_is(jobs: set[str], complete: bool, state: str) -> None:
+    assert state_of_sweep(jobs, complete) == state
 
 
 def test_failed_jobs_of_a_sweep_say_why_and_the_others_go_on(base_with_policies: Path) -> None:

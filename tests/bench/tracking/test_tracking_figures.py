@@ -50,8 +50,8 @@ def test_a_timeline_worked_by_hand() -> None:
     at = dict(zip(timeline.steps.tolist(), range(len(timeline.steps)), strict=True))
     assert {timeline.steps[0], timeline.steps[-1]} == {0, 120}
     series = {name: values.tolist() for name, values in timeline.series.items()}
-    assert [series["timeline/waiting"][at[ms]] for ms in (20, 50, 70, 119)] == [1, 1, 0, 0]
-    assert [series["timeline/running"][at[ms]] for ms in (20, 70, 120)] == [1, 1, 0]
+    assert [series["timeline/waiting"][at[ms]] for ms in (0, 50, 60, 119)] == [1, 1, 0, 0]
+    assert [series["timeline/running"][at[ms]] for ms in (0, 60, 120)] == [1, 1, 0]
     assert [series["timeline/service_t"][at[ms]] for ms in (0, 15, 30, 60, 120)] == [0, 6, 8, 12, 24]
     assert series["timeline/kv_use"][at[20]] == pytest.approx(0.1)  # 5 tokens in one block of 10
 

@@ -61,6 +61,12 @@ def test_a_run_is_recorded_whole(base: Path) -> None:
     assert (base / "runs/artifacts/batchyard" / found.info.run_id / "artifacts/summary.json").is_file()
 
 
+def test_a_plugin_given_by_its_path_is_called_by_its_class(base: Path) -> None:
+    params = {"policy": "fcfs", "policy._target_": "my.own.Slow"}
+    track(base, tracker_at(base), info=RunInfo("r", params, "", {"policy._target_": "my.own.Slow"}))
+    assert runs_of(base)[0].data.params == {"policy": "Slow", "policy._target_": "my.own.Slow"}
+
+
 def test_figures_have_no_step_and_the_timeline_has_the_time_as_its_step(base: Path) -> None:
     track(base, tracker_at(base))
     client, [found] = client_of(base), runs_of(base)
