@@ -7,7 +7,7 @@ group ``batchyard.devices``; ``batchyard check-device NAME`` runs the contract's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,6 +92,8 @@ class Output:
     """Ids of the members whose token of this batch was their last by EOS or stop string."""
     started: Time
     ended: Time
+    token_ids: Mapping[str, int] | None = None
+    """The token of every member that got one, wasted slots left out; None on a device that makes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +103,37 @@ class Capabilities:
     block_size: int
     num_blocks: int
     max_model_len: int  # of the model, whatever the pool holds
+    vocabulary: int = 0  # token ids are 0 .. vocabulary - 1; 0: it takes none
 
 
 Ticket = int
+
+
+class TextDecoder(Protocol):
+    """The text of one request, from its tokens one at a time."""
+
+    def push(self, token: int) -> str:
+        """The text that is now sure: never half a character, nor what may begin a stop string."""
+
+    def flush(self) -> str:
+        """What was held back, after the last token."""
 
 
 class Device(ABC):
     """Executes batches in the order of their numbers.
 
     At most two tickets are open (one without overlap). `submit` returns at once; `wait` blocks until the batch is done.
+    In real time `wait` is called in a thread of its own, so that the other methods may be called while it blocks.
     """
 
     capabilities: Capabilities
 
     @abstractmethod
     def open(self, work: Work) -> None:
-        """Learn of a request. No KV is written before it appears in a batch."""
+        """Learn of a request. No KV is written before it appears in a batch.
+
+        Raises ValueError, naming the request, for one that cannot be run; the others go on.
+        """
 
     @abstractmethod
     def close(self, request_id: str) -> None:
@@ -127,6 +144,17 @@ class Device(ABC):
 
     @abstractmethod
     def wait(self, ticket: Ticket) -> Output: ...
+
+    def set_clock(self, clock: Callable[[], Time]) -> None:
+        """In real time: tell `Output.started` and `ended` by the driver's clock, which any thread may read."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Token ids of a prompt. Raises ValueError on a device without a tokenizer."""
+        raise ValueError(f"{self.capabilities.name} has no tokenizer: give the prompt as token ids")
+
+    def decoder(self, sampling: Sampling) -> TextDecoder | None:
+        """For the text of one request; None on a device without a tokenizer."""
+        return None
 
     def horizon(self) -> int:
         """Number of the first batch, of those not submitted yet, that may stop somebody; 0 where nobody can know.

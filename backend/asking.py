@@ -12,11 +12,12 @@ class Asking:
     when a hold or a revisit has come due, or when its last answer was cut short by budget or slots.
     """
 
-    __slots__ = ("changed", "cut_short", "hold_until", "revisit_at", "revisit_step")
+    __slots__ = ("answered_at", "changed", "cut_short", "hold_until", "revisit_at", "revisit_step")
 
     def __init__(self) -> None:
         self.changed = False
         self.cut_short = False
+        self.answered_at: Time = -1
         self.hold_until: Time | None = None
         self.revisit_at: Time | None = None
         self.revisit_step: int | None = None
@@ -30,8 +31,9 @@ class Asking:
             or (self.revisit_step is not None and step >= self.revisit_step)
         )
 
-    def answered(self, decision: Decision, step: int) -> None:
+    def answered(self, decision: Decision, now: Time, step: int) -> None:
         self.changed = self.cut_short = False
+        self.answered_at = now
         self.hold_until = decision.hold_until
         self.revisit_at = decision.revisit_at
         self.revisit_step = None if decision.revisit_steps is None else step + max(1, decision.revisit_steps)

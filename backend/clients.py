@@ -43,6 +43,7 @@ class Clients:
         self._next: Request | None = next(self._rows, None)  # open loop: the next to arrive
         self._events: list[tuple[Time, int, Callable[[Time, Time], object]]] = []
         self._count = 0
+        self._coming = 0  # closed loop: requests that will arrive whatever happens
         self._arrival: Time = NEVER  # open loop: of the next request
         self.due: Time = NEVER
         """When the next thing happens."""
@@ -59,7 +60,7 @@ class Clients:
         """Whether a further arrival is possible, even if nobody waiting is admitted."""
         if self.traffic.concurrency is None:
             return self._next is not None
-        return bool(self._events) or (self._next is not None and self.engine.num_running > 0)
+        return self._coming > 0 or (self._next is not None and self.engine.num_running > 0)
 
     def deliver(self, now: Time) -> None:
         """Everything that was due by `now`."""
@@ -92,12 +93,12 @@ class Clients:
         prediction = request.prediction
         if self._latency and prediction is not None:
             request.prediction = request.first_prediction = None
-        self._opened(row, request)
         try:
             self.engine.submit(request, now)
         except Refused:
             self.finished(request, now)
             return
+        self._opened(row, request)
         if self._latency and prediction is not None:
             self._answer(request, prediction, request.arrival)
         if (tokens := int(traffic.cancel_tokens[row])) != NONE:
@@ -114,14 +115,19 @@ class Clients:
             self.engine.predict(request, prediction, asked)
 
     def _give_up(self, request: Request, now: Time, called: Time) -> None:
-        if request.first_token < 0:
+        if not 0 <= request.first_token <= called:
             self.engine.cancel(request.id, now, called)
 
     def _free_client(self, now: Time) -> None:
         request, self._next = self._next, next(self._rows, None)
         if request is not None:
             request.arrival = request.wait_since = max(now, request.arrival)
-            self._at(request.arrival, lambda due, now: self._arrive(request, now))
+            self._coming += 1
+            self._at(request.arrival, lambda due, now: self._come(request, now))
+
+    def _come(self, request: Request, now: Time) -> None:
+        self._coming -= 1
+        self._arrive(request, now)
 
     def _at(self, time: Time, event: Callable[[Time, Time], object]) -> None:
         self._count += 1

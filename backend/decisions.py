@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def follow(engine: Engine, decision: Decision) -> None:
     for view in decision.preempt:
-        engine.preempt(_running(engine, view))
+        request = _running(engine, view)
+        if request.phase != Phase.ENDING:  # that one gives way by itself
+            engine.preempt(request)
     for view, reason in decision.reject:
         request = _waiting(engine, view, "reject")
         engine.end(request, "rejected", "rejected", reason)
@@ -27,18 +29,25 @@ def follow(engine: Engine, decision: Decision) -> None:
 def _admit(engine: Engine, wanted: Iterable[RequestView], skip_blocked: bool) -> None:
     """Pull one at a time while there is a slot and budget; stop at the first that does not fit, or skip it."""
     closed, preemptive = engine.batching.closed, engine.policy.preemptive
+    passed: set[Request] = set()
     for view in wanted:
         request = _waiting(engine, view, "admit")
+        if request in passed:
+            raise _invalid(engine, view, "admit", "it was named twice")
         if (not closed and engine.budget <= 0) or (not preemptive and engine.free_slots <= 0):
             engine.asking.cut_short = True
             return
-        blocks = None if request.evicted_in == engine.round else _fits(engine, request)
-        if blocks is None and request.evicted_in != engine.round and _make_way(engine, request):
+        blocks = None
+        if not request.holds and request.evicted_in != engine.round:
             blocks = _fits(engine, request)
+            if blocks is None and _make_way(engine, request):
+                blocks = _fits(engine, request)
         if blocks is not None:
             engine.admit(request, blocks)
         elif not skip_blocked:
             return
+        else:
+            passed.add(request)
 
 
 def _fits(engine: Engine, request: Request) -> int | None:
@@ -90,8 +99,6 @@ def _make_way(engine: Engine, request: Request) -> bool:
 
 def _waiting(engine: Engine, view: RequestView, what: str) -> Request:
     request = _known(engine, view, what)
-    if request.phase == Phase.DONE:
-        raise _invalid(engine, view, what, "it has ended")
     if request.phase != Phase.WAITING:
         raise _invalid(engine, view, what, "it runs already, or was named twice")
     return request
@@ -99,17 +106,17 @@ def _waiting(engine: Engine, view: RequestView, what: str) -> Request:
 
 def _running(engine: Engine, view: RequestView) -> Request:
     request = _known(engine, view, "preempt")
-    if request.phase not in (Phase.PREFILL, Phase.DECODE):
-        raise _invalid(engine, view, "preempt", "it does not run, or its last token is in flight")
+    if request.phase == Phase.WAITING:
+        raise _invalid(engine, view, "preempt", "it does not run, or was named twice")
     return request
 
 
 def _known(engine: Engine, view: RequestView, what: str) -> Request:
     if isinstance(view, RequestFace):
         request = engine.live.get(view.id)
-        if request is not None and request.view is view:
+        if request is not None and request.view is view and request.phase != Phase.DONE:
             return request
-    raise _invalid(engine, view, what, "no live request has this view")
+    raise _invalid(engine, view, what, "it has ended, or is of another run")
 
 
 def _invalid(engine: Engine, view: object, what: str, why: str) -> InvalidDecision:

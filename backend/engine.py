@@ -145,7 +145,7 @@ class Engine:
             self._refuse(request, reason)
             raise Refused(f"request {request.id}: {reason}")
         limit = self.max_model_len - request.prompt_tokens
-        request.max_tokens = limit if request.max_tokens == -1 else min(request.max_tokens, limit)
+        request.max_tokens = limit if request.unlimited else min(request.max_tokens, limit)
         self.live[request.id] = request
         self.waiting.join(request)
         self.journal.waits(self.tenant(request), now)
@@ -237,7 +237,9 @@ class Engine:
         """Whether the policy is to be asked in this step."""
         if not self.waiting.size or self._blocked:
             return False
-        if self.shortage_round == self.round or not self.asking.due(self.now, self.dispatched + 1):
+        if self.shortage_round == self.round:
+            return False
+        if not (self.asking.due(self.now, self.dispatched + 1) or self._timed_out()):
             return False
         if self.batching.closed:
             return not self.members.slots and self.batching.ready(self.waiting, self.now, self.more_to_come)
@@ -252,7 +254,7 @@ class Engine:
             return None
         if decision is not None:
             self.version += 1
-            self.asking.answered(decision, self.dispatched + 1)
+            self.asking.answered(decision, self.now, self.dispatched + 1)
             follow(self, decision)
         members = self.members
         if not members.decodes and not self.chunks:
@@ -488,12 +490,12 @@ class Engine:
         prompt, limit = request.prompt_tokens, request.max_tokens
         if prompt < 1:
             return f"prompt of {prompt} tokens: at least 1 is needed"
-        if limit != -1 and limit < 1:
+        if limit < 1 and not request.unlimited:
             return f"max_tokens = {limit} is not >= 1"
         if prompt >= self.max_model_len:
             return f"prompt of {prompt} tokens leaves no room for output in max_model_len = {self.max_model_len}"
         room = self.max_model_len - prompt
-        tokens = prompt + (room if limit == -1 else min(limit, room)) - 1
+        tokens = prompt + (room if request.unlimited else min(limit, room)) - 1
         needed = blocks_for(tokens, self.pool.block_size)
         if needed > self.pool.num_blocks:
             return f"needs {needed} KV blocks, {self.pool.num_blocks} are available"
@@ -586,6 +588,11 @@ class Engine:
         request.view = None  # a cycle would keep both until a full garbage collection
         self.gone.append(request)
         self.journal.request(request)
+
+    def _timed_out(self) -> bool:
+        """The batch timeout has come due since the policy was asked."""
+        due = self.batching.due(self.waiting)
+        return due is not None and self.asking.answered_at < due <= self.now
 
     def _may_ask_soon(self) -> bool:
         if self.batching.closed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from backend.records import (
     BACKLOG_COLUMNS,
     FINISH_REASONS,
@@ -38,8 +40,8 @@ class Journal:
                 r.submitted,
                 r.prompt_tokens,
                 r.max_tokens,
-                -1 if first is None else round(first.expected),
-                -1 if first is None else round(first.upper),
+                -1 if first is None else _rounded(first.expected),
+                -1 if first is None else _rounded(first.upper),
                 STATES.index(r.state),
                 FINISH_REASONS.index(r.finish_reason),
                 r.base,
@@ -78,3 +80,7 @@ class Journal:
         tenant.waiting -= 1
         if tenant.waiting == 0:
             self.backlog.append((tenant.index, tenant.backlog_since, now))
+
+
+def _rounded(tokens: float) -> int:
+    return round(tokens) if isfinite(tokens) else -1

@@ -61,6 +61,7 @@ class Request:
         "table",
         "target",
         "tenant",
+        "unlimited",
         "user",
         "view",
         "wait_since",
@@ -86,6 +87,7 @@ class Request:
         self.id = id
         self.tenant = tenant
         self.prompt_tokens = prompt_tokens
+        self.unlimited = max_tokens is None
         self.max_tokens = -1 if max_tokens is None else max_tokens
         self.arrival = arrival
         self.row = row

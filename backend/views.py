@@ -127,11 +127,11 @@ class EngineFace(EngineView):
 
     @property
     def waiting(self) -> Iterator[RequestView]:
-        return (face(request) for request in self._engine.waiting)
+        return map(face, list(self._engine.waiting))  # a copy: to admit them all is a decision
 
     @property
     def running(self) -> Iterator[RequestView]:
-        return (face(request) for request in self._engine.running())
+        return map(face, list(self._engine.running()))  # a copy: to preempt them all is a decision
 
     @property
     def num_waiting(self) -> int:

@@ -25,6 +25,9 @@ class Watches:
         """Report `request` when its output reaches `tokens`. Call before it is admitted."""
         self._wanted[request] = tokens
 
+    def wanted(self, request: Request) -> int | None:
+        return self._wanted.get(request)
+
     def forget(self, request: Request) -> None:
         self._wanted.pop(request, None)
 

@@ -148,7 +148,7 @@ class EngineView(ABC):
     @property
     @abstractmethod
     def running(self) -> Iterator[RequestView]:
-        """In order of admission; walking all of it is O(running)."""
+        """In order of admission, after those whose last token is in flight; walking all of it is O(running)."""
 
     @property
     @abstractmethod
