@@ -24,14 +24,17 @@ from backend.admission import make_admission
 from backend.api import Batch, Chunk, Output
 from backend.asking import Asking
 from backend.batching import make_batching
-from backend.blocks import BlockPool, blocks_for
+from backend.blocks import BlockPool
 from backend.config import EngineConfig
 from backend.decisions import follow
 from backend.errors import BadConfig, DuplicateId, EngineBroken, Refused
+from backend.fitting import unfit
+from backend.invariants import check
 from backend.journal import Journal
 from backend.members import Flight, Late, Members
 from backend.request import Phase, Request
 from backend.shortage import make_room
+from backend.spells import begin_spell, commit_late, credit_prompt, settle
 from backend.tenants import Tenant
 from backend.views import EngineFace, RequestFace, Truth, face
 from backend.waiting import WaitingQueue
@@ -105,10 +108,10 @@ class Engine:
         self.gone: list[Request] = []
         """Of those, the ones that no batch holds any more; a driver takes them."""
         self._blocked = False
-        self._submitted = 0
-        self._ended = 0
-        self._last_commit: Time = 0
-        self._last_device_end: Time = 0
+        self.submitted = 0
+        self.ended = 0
+        self.last_commit: Time = 0
+        self.last_device_end: Time = 0
         self.view = EngineFace(self)
         limits = Limits(
             config.batching,
@@ -136,11 +139,11 @@ class Engine:
         self.now = now
         if request.id in self.live:
             raise DuplicateId(f"request {request.id}: an earlier one with this id has not ended")
-        self._submitted += 1
-        request.number = self._submitted
+        self.submitted += 1
+        request.number = self.submitted
         request.submitted = now
         request.view = RequestFace(request, self)
-        reason = self._unfit(request)
+        reason = unfit(self, request)
         if reason:
             self._refuse(request, reason)
             raise Refused(f"request {request.id}: {reason}")
@@ -186,7 +189,7 @@ class Engine:
         tenant = self.tenant(request)
         request.ended, request.state, request.finish_reason, request.detail = now, state, reason, detail
         self.watches.forget(request)
-        self._ended += 1
+        self.ended += 1
         self.over.append(request)
         if request.phase == Phase.WAITING:
             self._leave_queue(request)
@@ -199,7 +202,7 @@ class Engine:
             self.members.mark_dead(request, last, wasted=reason == "stop")
             if state != "completed" and request.anchor:
                 request.made = last - max(self.committed, request.anchor - 1)
-            self._settle(request)
+            settle(self, request)
             if self.batching.closed and in_batch:
                 self.padding += 1
             tenant.running -= 1
@@ -287,9 +290,9 @@ class Engine:
         batch = output.number
         if flight.number != batch:
             raise EngineBroken(f"batch {batch} came back, batch {flight.number} is the oldest in flight")
-        self.now = self._last_commit = now
+        self.now = self.last_commit = now
         self.committed = batch
-        self._last_device_end = output.ended
+        self.last_device_end = output.ended
         if members.graduates:
             members.promote()
         gaps = flight.decodes - flight.dead
@@ -300,16 +303,16 @@ class Engine:
             if request.scheduled < 0:
                 request.scheduled = output.started
             if request.phase != Phase.DONE:
-                self._credit_prompt(chunk, request)
+                credit_prompt(self, chunk, request)
             if request.epoch == epoch:
                 request.computed = chunk.start + chunk.count
                 if chunk.last:
                     events.tokens += 1
                     self.tenant(request).starts_decoding(batch)
-                    self._first_of_spell(request)
+                    begin_spell(self, request)
         if members.late:
             for late in members.late.pop(batch, ()):
-                self._commit_late(late, batch, events)
+                commit_late(self, late, batch, events)
         for request_id in output.stopped:
             stopped = self.live.get(request_id)
             if stopped is not None and stopped.phase != Phase.DONE:
@@ -329,53 +332,8 @@ class Engine:
                         request.last_made = output.ended
                     self._forget(request)
             self.asking.changed = True
-        self._check()
+        check(self)
         return events
-
-    # -- quiet steps
-
-    def horizon(self, stop: int) -> int:
-        """How many further steps (one dispatched, one committed, each) change nothing but counts; a lower bound.
-
-        To be asked right after a commit; `stop` is the first batch in which the device may stop somebody.
-        """
-        members = self.members
-        if not members.steady:
-            return 0
-        if members.flights and members.flights[-1].version != self.version:
-            return 0
-        if self.waiting.size and self._may_ask_soon():
-            return 0
-        ahead = [stop, members.next_end(), self.watches.next_batch()]
-        step = self.asking.revisit_step
-        if step is not None and self.waiting.size:
-            ahead.append(step - 1)
-        quiet = min(batch for batch in ahead if batch is not None) - 1 - self.committed
-        return min(quiet, self._steps_with_blocks(quiet))
-
-    def quiet_batch(self) -> Batch:
-        """What the next step would dispatch, within the horizon."""
-        number = self.dispatched + 1
-        return Batch(number, self.members.decodes.keys(), (), self.padding, self.members.context_tokens(number))
-
-    def skip(self, steps: int) -> list[int]:
-        """Go `steps` on within the horizon; returns the blocks allocated in each of them."""
-        members = self.members
-        allocated = []
-        for batch in range(self.dispatched + 1, self.dispatched + steps + 1):
-            members.grow(batch)
-            allocated.append(self.pool.allocated)
-        self.dispatched += steps
-        self.committed += steps
-        members.kv_tokens += steps * len(members.decodes)
-        for flight in members.flights:
-            flight.number += steps
-        return allocated
-
-    def skipped_to(self, now: Time, device_end: Time) -> None:
-        """The last skipped step was committed at `now`; the device had finished it at `device_end`."""
-        self.now = self._last_commit = now
-        self._last_device_end = device_end
 
     def abandon(self, now: Time, failure: str | None = None) -> None:
         """The run is cut off: whatever is live stays unfinished, or has failed, and is recorded so."""
@@ -384,7 +342,7 @@ class Engine:
             if request.phase == Phase.WAITING:
                 self._leave_queue(request)
             elif request.phase != Phase.DONE:
-                self._settle(request)
+                settle(self, request)
             if request.phase != Phase.DONE:
                 request.state = request.finish_reason = "unfinished" if failure is None else "failed"
                 if failure is not None:
@@ -459,7 +417,7 @@ class Engine:
         late = request.anchor and last > max(self.committed, request.anchor - 1)
         if late:
             self.members.late.setdefault(last, []).append(Late(request, request.anchor == last))
-        self._settle(request)
+        settle(self, request)
         tenant = self.tenant(request)
         tenant.running -= 1
         self.members.leave(request, written, last, self.committed, -1)
@@ -485,25 +443,6 @@ class Engine:
         self.asking.changed = True
         self.version += 1
 
-    def _unfit(self, request: Request) -> str:
-        """Why the request can never run, or nothing."""
-        prompt, limit = request.prompt_tokens, request.max_tokens
-        if prompt < 1:
-            return f"prompt of {prompt} tokens: at least 1 is needed"
-        if limit < 1 and not request.unlimited:
-            return f"max_tokens = {limit} is not >= 1"
-        if prompt >= self.max_model_len:
-            return f"prompt of {prompt} tokens leaves no room for output in max_model_len = {self.max_model_len}"
-        room = self.max_model_len - prompt
-        tokens = prompt + (room if request.unlimited else min(limit, room)) - 1
-        needed = blocks_for(tokens, self.pool.block_size)
-        if needed > self.pool.num_blocks:
-            return f"needs {needed} KV blocks, {self.pool.num_blocks} are available"
-        bound = self.config.max_waiting
-        if bound is not None and self.waiting.size >= bound:
-            return f"the queue is full: {bound} wait (engine.max_waiting)"
-        return ""
-
     def _drop_ended(self, batch: int) -> None:
         dropped = self.members.drop_ended(batch)
         if dropped:
@@ -512,7 +451,7 @@ class Engine:
                 self.padding += dropped
 
     def _refuse(self, request: Request, reason: str) -> None:
-        self._ended += 1
+        self.ended += 1
         self.tenant(request)
         request.phase = Phase.DONE
         request.state, request.finish_reason, request.detail = "rejected", "refused", reason
@@ -533,56 +472,6 @@ class Engine:
         last = self.members.take_out(request, self.dispatched)
         return last, request.written(last) if request.anchor else request.planned
 
-    def _settle(self, request: Request) -> None:
-        """Turn the counts that follow from batch numbers into plain ones: the spell is over."""
-        if request.anchor and self.committed >= request.anchor:
-            last = self.committed
-            if request.phase == Phase.ENDING:
-                last = min(last, request.last_batch)
-            request.base += last - request.anchor + 1
-            request.last_token = self._last_commit
-            request.last_made = self._last_device_end
-            tenant = self.tenant(request)
-            tenant.stops_decoding(last)
-            self.journal.decoded(tenant, request.anchor, last)
-        request.anchor = 0
-        request.epoch += 1
-
-    def _credit_prompt(self, chunk: Chunk, request: Request) -> None:
-        """Prompt tokens executed for the first time count as service, also if a preemption has dropped their KV."""
-        fresh = min(chunk.start + chunk.count, request.prompt_tokens) - request.prompt_done
-        if fresh > 0:
-            request.prompt_done += fresh
-            tenant = self.tenant(request)
-            tenant.prompt += fresh
-            self.journal.prefilled(tenant, self.committed, fresh)
-
-    def _first_of_spell(self, request: Request) -> None:
-        if request.first_token < 0:
-            request.first_token = self.now
-        elif request.preemptions and request.last_token >= 0:
-            self.journal.resumed(request, self.now)
-
-    def _commit_late(self, late: Late, batch: int, events: Events) -> None:
-        request = late.request
-        if request.phase == Phase.DONE:
-            request.made += 1
-            if not late.first_of_spell:
-                events.tokens -= 1
-                events.gaps -= 1
-            return
-        if late.first_of_spell:
-            events.tokens += 1
-            self._first_of_spell(request)
-        request.base += 1
-        request.last_token = self.now
-        request.last_made = self._last_device_end
-        tenant = self.tenant(request)
-        tenant.output += 1
-        self.journal.decoded(tenant, batch, batch)
-        if self.watches.wanted(request) == request.base:
-            events.reached = [*events.reached, request]
-
     def _forget(self, request: Request) -> None:
         del self.live[request.id]
         request.view = None  # a cycle would keep both until a full garbage collection
@@ -593,36 +482,3 @@ class Engine:
         """The batch timeout has come due since the policy was asked."""
         due = self.batching.due(self.waiting)
         return due is not None and self.asking.answered_at < due <= self.now
-
-    def _may_ask_soon(self) -> bool:
-        if self.batching.closed:
-            return False
-        asking = self.asking
-        due = asking.changed or asking.cut_short or asking.due(self.now, self.dispatched + 1)
-        return due and (self.free_slots > 0 or self.policy.preemptive)
-
-    def _steps_with_blocks(self, steps: int) -> int:
-        """How many of the next `steps` find blocks for everybody."""
-        free, decodes, size = self.pool.free, len(self.members.decodes), self.pool.block_size
-        if free >= decodes * (steps // size + 1):
-            return steps
-        for step in range(steps):
-            free -= len(self.members.rings.at(self.dispatched + 1 + step))
-            if free < 0:
-                return step
-        return steps
-
-    def _check(self) -> None:
-        """O(1) after every commit; the full recount where the configuration asks for it."""
-        members, pool = self.members, self.pool
-        if pool.free + pool.allocated != pool.num_blocks:
-            raise EngineBroken(f"{pool.free} free + {pool.allocated} owned is not {pool.num_blocks} blocks")
-        if self._submitted != self._ended + self.waiting.size + members.count:
-            raise EngineBroken(
-                f"{self._submitted} requests submitted, {self._ended} ended, {self.waiting.size} wait, "
-                f"{members.count} run"
-            )
-        if pool.allocated and not members.slots:
-            raise EngineBroken(f"{pool.allocated} blocks are allocated and nobody runs")
-        if self.config.audit:
-            self.pool.audit(members.owned_tables())

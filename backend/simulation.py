@@ -14,6 +14,7 @@ from backend.clients import NEVER, Clients
 from backend.config import MICROSECOND, MILLISECOND, SECOND, EngineConfig, HostTimes, picoseconds
 from backend.engine import Engine
 from backend.errors import BadConfig
+from backend.quiet import horizon, quiet_batch, skip, skipped_to
 from backend.records import Records
 from backend.request import Request
 from backend.run_records import assemble
@@ -305,16 +306,16 @@ class Simulation:
         engine = self.engine
         if self.flying and self.flying[0].output.stopped:
             return
-        steps = engine.horizon(self.device.horizon())
+        steps = horizon(engine, self.device.horizon())
         if steps < SHORTEST_JUMP:
             return
-        batch = engine.quiet_batch()
+        batch = quiet_batch(engine)
         shape = self._shape(batch)
         times = self._timeline(shape, self.device.durations(batch, steps))
         steps = len(times.commits)
         if not steps:
             return
-        allocated = engine.skip(steps)
+        allocated = skip(engine, steps)
         batch.number = engine.dispatched
         output = self.device.skip(batch, times.starts[-1], times.ends[-1])
         plan, commit = self.costs.plan(shape), self.costs.commit(shape)
@@ -341,7 +342,7 @@ class Simulation:
             exposed=exposed + sum(times.exposed_plans) + times.exposed_commits,
         )
         self.now, self.device_free = times.commits[-1], times.ends[-1]
-        engine.skipped_to(self.now, ends[-1])
+        skipped_to(engine, self.now, ends[-1])
 
     def _timeline(self, shape: StepShape, durations: Sequence[Time]) -> Timeline:
         """Host and device times of quiet steps; ends before the first that would meet an event."""

@@ -281,6 +281,7 @@ class PriorityPolicy(Policy):
         self._heap: list[tuple[Key, int, RequestView]] = []
         self._keys: dict[int, Key] = {}  # number -> the key that counts, of everyone waiting
         self._edits = 0  # changes of the heap, since a walk may be under way
+        self._view: EngineView | None = None
 
     @abstractmethod
     def key(self, request: RequestView, now: Time) -> Key:
@@ -294,6 +295,7 @@ class PriorityPolicy(Policy):
         self._keys.clear()
 
     def on_arrival(self, request: RequestView, view: EngineView) -> None:
+        self._view = view
         self._file(request, view.now)
 
     def on_prediction(self, request: RequestView, view: EngineView) -> None:
@@ -315,7 +317,7 @@ class PriorityPolicy(Policy):
     def victim(self, candidates: Sequence[RequestView], wanted: RequestView) -> RequestView | None:
         if not self.preemptive:
             return super().victim(candidates, wanted)
-        now = wanted.arrival + wanted.waited
+        now = wanted.arrival if self._view is None else self._view.now
         able = [(self._ordered(r, now), r.number, r) for r in candidates if self.preemptible(r)]
         if wanted.running:
             return max(able)[2] if able else super().victim(candidates, wanted)
