@@ -1,0 +1,51 @@
+"""Draws follow the probabilities that the settings leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from backend.api import Sampling
+from backend.torch_device.sampling import draw, sample, uniform
+
+LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.05, 0.3, 0.15]))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(temperature=1.0), [0.1, 0.4, 0.05, 0.3, 0.15]),
+        (Sampling(temperature=0.5), [0.01, 0.16, 0.0025, 0.09, 0.0225]),
+        (Sampling(temperature=1.0, top_k=2), [0, 4, 0, 3, 0]),
+        (Sampling(temperature=1.0, top_p=0.69), [0, 4, 0, 3, 0]),
+        (Sampling(temperature=1.0, top_p=0.71), [0, 4, 0, 3, 1.5]),
+        (Sampling(temperature=1.0, top_p=0.1), [0, 1, 0, 0, 0]),
+        (Sampling(temperature=1.0, top_k=3, top_p=0.5), [0, 4, 0, 3, 0]),
+    ],
+)
+def test_frequencies(sampling: Sampling, expected: list[float]) -> None:
+    """The unit interval in 10,000 equal parts: counts are exact to the rounding of the edges."""
+    drawn = Counter(draw(LOGITS, sampling, (i + 0.5) / 10000) for i in range(10000))
+    share = np.array(expected) / sum(expected)
+    assert [drawn[i] / 10000 for i in range(5)] == pytest.approx(share.tolist(), abs=2e-4)
+
+
+def test_the_ends_of_the_interval() -> None:
+    sharp = torch.tensor([0.0, -1e9, -1e9])
+    assert {draw(sharp, Sampling(temperature=1.0), u) for u in (0.0, 0.5, 1 - 2**-53)} == {0}
+
+
+def test_greedy_takes_the_first_of_equals() -> None:
+    assert sample(torch.tensor([[0.0, 2.0, 2.0]]), [(Sampling(), 0, 0)]) == [1]
+
+
+def test_random_numbers_are_the_requests_own() -> None:
+    draws = [uniform(seed, index) for seed in range(100) for index in range(100)]
+    assert len(set(draws)) == len(draws)
+    assert uniform(3, 5) == uniform(3, 5)
+    assert np.mean(draws) == pytest.approx(0.5, abs=0.01)
+    assert np.corrcoef(draws[:-1], draws[1:])[0, 1] == pytest.approx(0, abs=0.03)
+    assert 0 <= uniform(-1, 0) < 1
