@@ -94,6 +94,7 @@ class Engine:
         self.now: Time = 0
         self.dispatched = 0
         self.committed = 0
+        self.decisions = 0
         self.version = 0
         """Counts whatever makes the next batch differ from the last."""
         self.budget = config.max_num_batched_tokens
@@ -256,7 +257,7 @@ class Engine:
         if self._blocked:
             return None
         if decision is not None:
-            self.version += 1
+            self.decisions += 1
             self.asking.answered(decision, self.now, self.dispatched + 1)
             follow(self, decision)
         members = self.members

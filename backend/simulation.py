@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-import numpy as np
-
 from backend.api import Batch, Device, Output, Work
 from backend.clients import NEVER, Clients
 from backend.config import MICROSECOND, MILLISECOND, SECOND, EngineConfig, HostTimes, picoseconds
@@ -18,12 +16,13 @@ from backend.quiet import horizon, quiet_batch, skip, skipped_to
 from backend.records import Records
 from backend.request import Request
 from backend.run_records import assemble
+from backend.seeds import policy_rng
 from backend.steps import StepLog, StepShape
 from backend.traffic import NONE, Traffic
 from policies.api import Policy, PolicyStalled, Time
 from predictors.api import Predictor
 
-SHORTEST_JUMP = 4
+SHORTEST_JUMP = 3
 """Fewer quiet steps than this are quicker to step."""
 
 Progress = Callable[[int, int], None]
@@ -128,14 +127,13 @@ class Simulation:
         self.costs = Host(host)
         self.depth = 2 if config.overlap else 1
         able = device.capabilities
-        rng = np.random.default_rng(np.random.SeedSequence([seed, 0x706F6C69]))  # a stream of the policy's own
         self.engine = Engine(
             policy,
             config,
             able.num_blocks,
             able.block_size,
             able.max_model_len,
-            rng,
+            policy_rng(seed),
             truth=self._truth if "oracle" in policy.needs else None,
         )
         self.clients = Clients(traffic, self.engine, self._open, predictor, predictor_latency_s)
@@ -148,7 +146,6 @@ class Simulation:
         self.device_free: Time = 0
         self.holds: list[tuple[Time, Time]] = []
         self.plan_s = self.decide_s = self.commit_s = 0.0  # wall clock
-        self.decisions = 0
 
     def run(self) -> Run:
         began = perf_counter()
@@ -166,7 +163,7 @@ class Simulation:
             "plan_s": self.plan_s,
             "decide_s": self.decide_s,
             "commit_s": self.commit_s,
-            "decisions": float(self.decisions),
+            "decisions": float(self.engine.decisions),
         }
         return Run(records, timing)
 
@@ -251,7 +248,6 @@ class Simulation:
             asked = perf_counter()
             decision = self.policy.decide(engine.view)
             self.decide_s += perf_counter() - asked
-            self.decisions += 1
         batch = engine.apply(decision)
         if engine.over or engine.gone:
             self._tell()
@@ -369,6 +365,7 @@ class Simulation:
         engine = self.engine
         return StepShape(
             engine.members.flights[-1].version if engine.members.flights else engine.version,
+            engine.decisions,
             self.now,
             len(batch.decodes),
             len(batch.chunks),

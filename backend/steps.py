@@ -19,6 +19,7 @@ class StepShape:
     """What is the same in all steps of a row."""
 
     version: int
+    decisions: int
     planned: Time
     decodes: int
     chunks: int
@@ -26,6 +27,10 @@ class StepShape:
     padding: int
     waiting: int
     running: int
+
+    def continues(self, before: StepShape) -> bool:
+        """Nothing was decided and nothing has changed since `before`."""
+        return self.version == before.version and self.decisions == before.decisions
 
 
 @dataclass(slots=True)
@@ -184,7 +189,7 @@ class StepLog:
 
     def _open(self, number: int, shape: StepShape, started: Time) -> _Row:
         row = self._row
-        if row is None or self._closed or shape.version != row.shape.version or shape.chunks:
+        if row is None or self._closed or shape.chunks or not shape.continues(row.shape):
             self._write()
             row = self._row = _Row(shape, number, started)
             self._closed = False

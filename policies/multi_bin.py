@@ -18,6 +18,7 @@ from policies.bin_edges import check_edges, make_edges
 class _Batch:
     bin: int
     formed: Time | None = None  # None while it fills
+    oldest: Time = 0  # arrival of its first member
     members: OrderedDict[int, RequestView] = field(default_factory=OrderedDict)
 
 
@@ -112,13 +113,14 @@ class MultiBin(Policy):
 
     def decide(self, view: EngineView) -> Decision:
         most = 1 if self._one_batch else view.free_slots  # no more batches than admissions
-        filling = [(self._due(batch), batch) for batch in self._filling if batch.members]
+        now, wait = view.now, self._max_wait
+        filling = [(batch.oldest + wait, batch) for batch in self._filling if batch.members]
         ready = list(chain.from_iterable(islice(lane, most) for lane in self._formed))
-        ready += [batch for due, batch in filling if due <= view.now]
+        ready += [batch for due, batch in filling if due <= now]
         ready.sort(key=self._place)
         return Decision(
             admit=chain.from_iterable(self._members(batch) for batch in [self._preempted, *ready[:most]]),
-            revisit_at=min((due for due, _ in filling if due > view.now), default=None),
+            revisit_at=min([due for due, _ in filling if due > now], default=None),
         )
 
     def reservation(self, request: RequestView) -> int | None:
@@ -127,13 +129,17 @@ class MultiBin(Policy):
         return None if upper >= request.max_tokens else math.ceil(upper)
 
     def _join(self, request: RequestView, batch: _Batch) -> None:
+        if not batch.members:
+            batch.oldest = request.arrival
         batch.members[request.number] = request
         self._batch_of[request.number] = batch
 
     def _leave(self, request: RequestView) -> None:
         batch = self._batch_of.pop(request.number)
         del batch.members[request.number]
-        if batch.formed is not None and not batch.members:
+        if batch.members:
+            batch.oldest = next(iter(batch.members.values())).arrival
+        elif batch.formed is not None:
             del self._lane(batch)[batch]
 
     def _form(self, batch: _Batch, now: Time) -> None:
@@ -146,9 +152,7 @@ class MultiBin(Policy):
 
     def _due(self, batch: _Batch) -> Time:
         """Since when it is a batch, or from when it will be one as it stands."""
-        if batch.formed is not None:
-            return batch.formed
-        return next(iter(batch.members.values())).arrival + self._max_wait
+        return batch.oldest + self._max_wait if batch.formed is None else batch.formed
 
     def _place(self, batch: _Batch) -> tuple[int, Time]:
         return (0 if self.order == "formed" else batch.bin, self._due(batch))
