@@ -22,7 +22,7 @@ def follow(engine: Engine, decision: Decision) -> None:
         request = _waiting(engine, view, "reject")
         engine.end(request, "rejected", "rejected", reason)
     held = decision.hold_until is not None and decision.hold_until > engine.now
-    if not held:
+    if not held and decision.admit != ():
         _admit(engine, decision.admit, decision.skip_blocked)
 
 

@@ -118,8 +118,9 @@ class MultiBin(Policy):
         ready = list(chain.from_iterable(islice(lane, most) for lane in self._formed))
         ready += [batch for due, batch in filling if due <= now]
         ready.sort(key=self._place)
+        going = [self._preempted, *ready[:most]] if self._preempted.members else ready[:most]
         return Decision(
-            admit=chain.from_iterable(self._members(batch) for batch in [self._preempted, *ready[:most]]),
+            admit=chain.from_iterable(map(self._members, going)) if going else (),
             revisit_at=min([due for due, _ in filling if due > now], default=None),
         )
 

@@ -14,7 +14,7 @@ class TruthNotDeclared(Exception):
     """A predictor read the true length without declaring ``needs={"oracle"}``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PredictionInput:
     """What is known of a request when its length is predicted."""
 
