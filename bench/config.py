@@ -12,64 +12,21 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from backend.config import EngineConfig, HostTimes
+from backend.config import EngineConfig
+from bench.backends.config import (
+    ConstantCostConfig,
+    LinearCostConfig,
+    PaddedCostConfig,
+    RealTimeConfig,
+    RooflineCostConfig,
+    SimulatedConfig,
+    TorchConfig,
+)
 from bench.errors import BadInput
 from bench.metrics import MetricOptions
 from bench.slo import SloTargets
 from bench.tracking.api import TrackingSettings
-from bench.traffic.config import SyntheticConfig, TraceConfig
-
-
-@dataclass
-class ConstantCostConfig:
-    kind: str = "constant"
-    step_ms: float = 10.0
-
-
-@dataclass
-class LinearCostConfig:
-    kind: str = "linear"
-    base_ms: float = 10.0
-    per_token_us: float = 0.0
-    per_kv_token_ns: float = 0.0
-
-
-@dataclass
-class PaddedCostConfig:
-    kind: str = "padded"
-    base_ms: float = 10.0
-    per_seq_us: float = 200.0
-    per_padded_kv_ns: float = 1600.0
-
-
-@dataclass
-class RooflineCostConfig:
-    kind: str = "roofline"
-    compute_efficiency: float = 0.6
-    """Share of the datasheet's FLOP/s that kernels reach."""
-    memory_efficiency: float = 0.8
-    """Share of the datasheet's bandwidth that kernels reach."""
-    overhead_ms: float = 0.0
-
-
-@dataclass
-class SimulatedConfig:
-    """`backend=simulated`."""
-
-    kind: str = "simulated"
-    model: str = "Llama-3.1-8B"
-    gpu: str = "H100"
-    cost: Any = MISSING
-    """One of the classes above; chosen by backend/cost=NAME."""
-    block_size: int = 16
-    num_blocks: int | None = None
-    """KV blocks of the pool; default: what fits beside the weights."""
-    gpu_memory_utilization: float = 0.9
-    host: HostTimes = field(default_factory=HostTimes)
-    horizon_s: float | None = None
-    """Stop then, whatever is unfinished; default: when everything has ended."""
-    jump: bool = True
-    """Jump over quiet steps; the results are the same without."""
+from bench.traffic.config import InstructionsConfig, SyntheticConfig, TraceConfig
 
 
 @dataclass
@@ -78,6 +35,8 @@ class PredictionConfig:
 
     latency_s: float = 0.0
     """From a request's arrival to its prediction; in the simulator configured, never measured."""
+    limit_s: float = 0.25
+    """In real time: an answer that takes longer is not waited for."""
     fallback_tokens: float = 256.0
     """Taken where a predictor has no usable answer."""
 
@@ -102,8 +61,11 @@ class Config:
 SCHEMAS: tuple[tuple[str | None, str, type], ...] = (
     (None, "schema", Config),
     ("schema/workload", "synthetic", SyntheticConfig),
+    ("schema/workload", "instructions", InstructionsConfig),
     ("schema/workload", "trace", TraceConfig),
     ("schema/backend", "simulated", SimulatedConfig),
+    ("schema/backend", "realtime", RealTimeConfig),
+    ("schema/backend", "torch", TorchConfig),
     ("schema/backend/cost", "constant", ConstantCostConfig),
     ("schema/backend/cost", "linear", LinearCostConfig),
     ("schema/backend/cost", "padded", PaddedCostConfig),

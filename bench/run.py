@@ -8,17 +8,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from backend.alone import alone_e2el
-from backend.config import MICROSECOND, MILLISECOND, picoseconds
 from backend.records import Records
-from backend.simulation import Progress, simulate
-from backend.traffic import NONE, Column
-from bench.compose import Experiment, compose, typed
+from backend.simulation import Progress
+from bench.compose import Experiment, composed, typed
 from bench.config import Config
 from bench.errors import BadInput, named
 from bench.metrics import summarise
@@ -27,8 +22,8 @@ from bench.tracking.api import RunInfo, Workload, open_tracker
 from bench.tracking.provenance import provenance, traffic_digest
 from bench.traffic.config import TraceConfig
 
-UNTOLD = ("tracking.", "metrics.slos.")
-"""Keys that are no parameters of a run: where it is recorded, and a second name of the group `slo`."""
+UNTOLD = ("tracking.", "metrics.slos.", "backend.rehearsals")
+"""Keys that are no parameters of a run: where things are recorded, and a second name of the group `slo`."""
 UNNAMED = ("policy=", "policy._target_=", "experiment=")
 """Overrides that the name of a run does not repeat."""
 
@@ -54,21 +49,16 @@ def run(settings: DictConfig, job: Job, progress: Progress | None = None) -> dic
     text = OmegaConf.to_yaml(settings, resolve=True)
     with named("tracking"):
         tracker = open_tracker(config.tracking, job.base)
-    with tracker.track(_info(config, text, job)):
-        experiment = compose(config, job.choices, job.base)
+    with tracker.track(_info(config, text, job)), composed(config, job.choices, job.base, progress) as experiment:
         tracker.describe(_workload(experiment, job), _tags(experiment, job))
         built = perf_counter()
-        result = simulate(
+        result = experiment.backend.run(
             experiment.workload.traffic,
             experiment.policy,
-            experiment.device,
             config.engine,
-            host=experiment.backend.host,
             predictor=experiment.predictor,
-            predictor_latency_s=config.prediction.latency_s,
+            prediction=config.prediction,
             seed=config.seed,
-            horizon_s=experiment.backend.horizon_s,
-            jump=experiment.backend.jump,
             progress=progress,
         )
         summary = _summary(experiment, result.records)
@@ -90,32 +80,14 @@ def objective(config: DictConfig, summary: Mapping[str, Any]) -> float | None:
 
 
 def _summary(experiment: Experiment, records: Records) -> dict[str, Any]:
-    figures = summarise(records, experiment.metrics, _alone(experiment, records.requests))
+    alone = experiment.backend.alone(experiment.config.engine, records.requests)
+    figures = summarise(records, experiment.metrics, alone)
     predictor = experiment.predictor
     return {
         **figures,
         "oracle": experiment.oracle,
         "predictor": None if predictor is None else asdict(predictor.counts),
     }
-
-
-def _alone(experiment: Experiment, requests: pd.DataFrame) -> Column:
-    """(requests,) E2EL of each completed request alone on an idle engine, in picoseconds; NONE of the others."""
-    engine, host = experiment.config.engine, experiment.backend.host
-    done = (requests["state"] == "completed").to_numpy()
-    prompt, output, limit = (requests[c].to_numpy()[done] for c in ("prompt_tokens", "output_tokens", "max_tokens"))
-    alone = np.full(len(requests), NONE, dtype=np.int64)
-    alone[done] = alone_e2el(
-        experiment.device.cost,
-        prompt,
-        output,
-        output == limit,
-        host_plan=picoseconds(host.plan_ms, MILLISECOND) + picoseconds(host.plan_per_seq_us, MICROSECOND),
-        host_commit=picoseconds(host.commit_ms, MILLISECOND) + picoseconds(host.commit_per_seq_us, MICROSECOND),
-        overlap=engine.overlap,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-    )
-    return alone
 
 
 def _info(config: Config, text: str, job: Job) -> RunInfo:
@@ -148,10 +120,10 @@ def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
 
 def _workload(experiment: Experiment, job: Job) -> Workload:
     config, traffic = experiment.config.workload, experiment.workload.traffic
-    source = str(job.base / (config.path or "")) if isinstance(config, TraceConfig) else "synthetic"
+    source = str(job.base / (config.path or "")) if isinstance(config, TraceConfig) else config.kind
     return Workload(job.choices["workload"], traffic_digest(traffic), source, len(traffic), len(traffic.tenants))
 
 
 def _tags(experiment: Experiment, job: Job) -> dict[str, str]:
-    traffic, device = experiment.workload.traffic, experiment.device
-    return provenance(experiment.policy, experiment.predictor, traffic, device.capabilities.kind, job.base)
+    kind = experiment.backend.device.capabilities.kind
+    return provenance(experiment.policy, experiment.predictor, experiment.workload.traffic, kind, job.base)

@@ -11,8 +11,9 @@ from bench.traces.files import sha256
 from bench.traces.formats import FORMATS
 from bench.traces.reading import Notes
 from bench.traces.select import select
-from bench.traffic.checks import check_synthetic, check_trace
-from bench.traffic.config import SyntheticConfig, TraceConfig
+from bench.traffic.checks import check_instructions, check_synthetic, check_trace
+from bench.traffic.config import InstructionsConfig, SyntheticConfig, TraceConfig, WorkloadConfig
+from bench.traffic.instructed import instruct
 from bench.traffic.replay import replay
 from bench.traffic.synthetic import synthesize
 
@@ -27,15 +28,17 @@ class Built:
     """Of the trace file."""
 
 
-def check_workload(config: SyntheticConfig | TraceConfig) -> None:
+def check_workload(config: WorkloadConfig) -> None:
     """Refuse what makes no sense, without reading or drawing anything."""
     if isinstance(config, TraceConfig):
         check_trace(config, FORMATS)
+    elif isinstance(config, InstructionsConfig):
+        check_instructions(config)
     else:
         check_synthetic(config)
 
 
-def build_traffic(config: SyntheticConfig | TraceConfig, seed: int, max_model_len: int, root: Path) -> Built:
+def build_traffic(config: WorkloadConfig, seed: int, max_model_len: int, root: Path) -> Built:
     """All requests of a run, the same for the same arguments in every process.
 
     Relative paths start at `root`; `max_model_len` (tokens) is what `over_limit` of a trace refers to.
@@ -46,8 +49,8 @@ def build_traffic(config: SyntheticConfig | TraceConfig, seed: int, max_model_le
         raise BadInput(f"seed: {seed} is not >= 0")
     if max_model_len < 2:
         raise BadInput(f"max_model_len: {max_model_len} leaves no room for a prompt and an answer")
-    if isinstance(config, SyntheticConfig):
-        traffic = synthesize(config, seed, root)
+    if not isinstance(config, TraceConfig):
+        traffic = synthesize(config, seed, root) if isinstance(config, SyntheticConfig) else instruct(config, seed)
         return Built(traffic, {"requests": len(traffic)})
     path = root / (config.path or "")
     loaded = FORMATS[config.format or ""](path, config.strict, seed)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import TypeVar
 
 from bench.errors import BadInput
-from bench.traffic.config import ArrivalConfig, ClientConfig, LengthConfig, PartyConfig, SyntheticConfig, TraceConfig
+from bench.traffic.config import (
+    ArrivalConfig,
+    ClientConfig,
+    DrawnConfig,
+    InstructionsConfig,
+    LengthConfig,
+    PartyConfig,
+    SenderConfig,
+    SyntheticConfig,
+    TraceConfig,
+)
 from bench.traffic.times import LONGEST_SPAN_S
 
 Settings = TypeVar("Settings", ArrivalConfig, LengthConfig, ClientConfig)
@@ -127,25 +137,38 @@ def check_party(key: str, config: PartyConfig, client: ClientConfig) -> None:
     check_client(f"{key}.client", inherit(config.client, client))
 
 
-def check_synthetic(config: SyntheticConfig) -> None:
+def check_drawn(config: DrawnConfig, tenants: Mapping[str, SenderConfig]) -> None:
     positive(f"{KEY}.rate", config.rate, infinite=True)
     at_least(f"{KEY}.requests", config.requests, 1)
     positive(f"{KEY}.duration_s", config.duration_s)
     at_least(f"{KEY}.concurrency", config.concurrency, 1)
     at_least(f"{KEY}.max_tokens", config.max_tokens, 1)
     check_arrival(f"{KEY}.arrival", config.arrival)
-    check_length(f"{KEY}.prompt", config.prompt)
-    check_length(f"{KEY}.output", config.output)
     check_client(f"{KEY}.client", config.client)
-    for name, tenant in config.tenants.items():
+    for name, tenant in tenants.items():
         key = f"{KEY}.tenants.{name}"
         check_party(key, tenant, config.client)
         positive(f"{key}.rate", tenant.rate, infinite=True)
         at_least(f"{key}.requests", tenant.requests, 1)
         at_least(f"{key}.max_tokens", tenant.max_tokens, 1)
         check_arrival(f"{key}.arrival", inherit(tenant.arrival, config.arrival))
+
+
+def check_synthetic(config: SyntheticConfig) -> None:
+    check_drawn(config, config.tenants)
+    check_length(f"{KEY}.prompt", config.prompt)
+    check_length(f"{KEY}.output", config.output)
+    for name, tenant in config.tenants.items():
+        key = f"{KEY}.tenants.{name}"
         check_length(f"{key}.prompt", inherit(tenant.prompt, config.prompt))
         check_length(f"{key}.output", inherit(tenant.output, config.output))
+
+
+def check_instructions(config: InstructionsConfig) -> None:
+    check_drawn(config, config.tenants)
+    for name, tenant in config.tenants.items():
+        for end in ("typical_min", "typical_max"):
+            at_least(f"{KEY}.tenants.{name}.{end}", getattr(tenant, end), 1)
 
 
 def check_trace(config: TraceConfig, formats: Collection[str]) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from backend.traffic import NONE, Column, Tenant, Traffic
 from bench.traffic.checks import inherit
-from bench.traffic.config import ClientConfig, PartyConfig, SyntheticConfig, TraceConfig
+from bench.traffic.config import ClientConfig, DrawnConfig, PartyConfig, TraceConfig
 from bench.traffic.seeds import stream
 from bench.traffic.times import constant, picoseconds
 
@@ -43,7 +43,7 @@ def rows_of(tenant: Column, tenants: int) -> list[Rows]:
 
 
 def populate(
-    tokens: Tokens, parties: Mapping[str, PartyConfig], workload: SyntheticConfig | TraceConfig, seed: int
+    tokens: Tokens, parties: Mapping[str, PartyConfig], workload: DrawnConfig | TraceConfig, seed: int
 ) -> Traffic:
     """The traffic of `tokens` once clients are added as the tenants' configs say, or else the workload's."""
     size = len(tokens.arrival)

@@ -7,6 +7,9 @@ in a tenant that means as the workload's (a tenant that names a `kind` takes not
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from omegaconf import MISSING
 
 
 @dataclass
@@ -65,32 +68,67 @@ class PartyConfig:
 
 
 @dataclass
-class TenantConfig(PartyConfig):
-    """A synthetic tenant. With `rate`, `requests` or anything in `arrival` it has a process of its own."""
+class SenderConfig(PartyConfig):
+    """A tenant that is drawn. With `rate`, `requests` or anything in `arrival` it has a process of its own."""
 
     rate: float | None = None  # None: its share of the workload's
     requests: int | None = None  # it sends so many and no more
     arrival: ArrivalConfig = field(default_factory=ArrivalConfig)
-    prompt: LengthConfig = field(default_factory=LengthConfig)
-    output: LengthConfig = field(default_factory=LengthConfig)
     max_tokens: int | None = None
 
 
 @dataclass
-class SyntheticConfig:
-    """Drawn traffic. It ends with `requests` or `duration_s`, whichever comes first."""
+class TenantConfig(SenderConfig):
+    """A synthetic tenant."""
 
-    kind: str = "synthetic"
+    prompt: LengthConfig = field(default_factory=LengthConfig)
+    output: LengthConfig = field(default_factory=LengthConfig)
+
+
+@dataclass
+class InstructedTenantConfig(SenderConfig):
+    """A tenant that sends instructions."""
+
+    typical_min: int | None = None  # only prompts whose answers typically have so many tokens: of a guess, not of the
+    typical_max: int | None = None  # model's own
+
+
+@dataclass
+class DrawnConfig:
+    """Traffic that is drawn. It ends with `requests` or `duration_s`, whichever comes first."""
+
+    kind: str = MISSING
     rate: float | None = 20.0  # of all tenants without a rate of their own together; inf: all at once
     requests: int | None = 1000
     duration_s: float | None = None
     concurrency: int | None = None  # at most so many at a time, each sending its next when the last has ended
     arrival: ArrivalConfig = field(default_factory=ArrivalConfig)
-    prompt: LengthConfig = field(default_factory=lambda: LengthConfig(mean=512.0))
-    output: LengthConfig = field(default_factory=lambda: LengthConfig(mean=256.0))
     max_tokens: int | None = None  # the client's limit; None: no limit of its own
     client: ClientConfig = field(default_factory=ClientConfig)
+
+
+@dataclass
+class SyntheticConfig(DrawnConfig):
+    """Lengths from distributions."""
+
+    kind: str = "synthetic"
+    prompt: LengthConfig = field(default_factory=lambda: LengthConfig(mean=512.0))
+    output: LengthConfig = field(default_factory=lambda: LengthConfig(mean=256.0))
     tenants: dict[str, TenantConfig] = field(default_factory=dict)  # none: one called "default"
+
+
+@dataclass
+class InstructionsConfig(DrawnConfig):
+    """Real prompts; the model decides how long it answers, up to `max_tokens`."""
+
+    kind: str = "instructions"
+    rate: float | None = 2.0
+    requests: int | None = 60
+    max_tokens: int | None = 64
+    tenants: dict[str, InstructedTenantConfig] = field(default_factory=dict)  # none: one called "default"
+
+
+WorkloadConfig: TypeAlias = "SyntheticConfig | InstructionsConfig | TraceConfig"
 
 
 @dataclass

@@ -13,7 +13,7 @@ from bench.errors import BadInput
 from bench.traffic.arrivals import Process, merge
 from bench.traffic.checks import KEY, inherit
 from bench.traffic.clients import Tokens, deal, populate, rows_of
-from bench.traffic.config import ArrivalConfig, LengthConfig, SyntheticConfig, TenantConfig
+from bench.traffic.config import ArrivalConfig, DrawnConfig, LengthConfig, SenderConfig, SyntheticConfig, TenantConfig
 from bench.traffic.lengths import lengths
 from bench.traffic.seeds import stream
 
@@ -21,7 +21,7 @@ from bench.traffic.seeds import stream
 def synthesize(config: SyntheticConfig, seed: int, root: Path) -> Traffic:
     """A checked config to traffic. Every tenant draws from streams of its own name."""
     parties = config.tenants or {"default": TenantConfig()}
-    arrival, tenant = _arrivals(config, parties, seed)
+    arrival, tenant = arrivals(config, parties, seed)
     prompt, output, limit = (np.empty(len(arrival), np.int64) for _ in range(3))
     for (name, party), rows in zip(parties.items(), rows_of(tenant, len(parties)), strict=True):
         for what, own, default, column in (
@@ -34,7 +34,7 @@ def synthesize(config: SyntheticConfig, seed: int, root: Path) -> Traffic:
     return populate(Tokens(arrival, prompt, output, limit, tenant), parties, config, seed)
 
 
-def _arrivals(config: SyntheticConfig, parties: Mapping[str, TenantConfig], seed: int) -> tuple[Column, Column]:
+def arrivals(config: DrawnConfig, parties: Mapping[str, SenderConfig], seed: int) -> tuple[Column, Column]:
     """Times and tenants of all requests, in order; at one time, in the order of tenants, those dealt out first."""
     processes, members = _processes(config, parties)
     times, tenants = merge(processes, seed, config.requests, config.duration_s), []
@@ -49,7 +49,7 @@ def _arrivals(config: SyntheticConfig, parties: Mapping[str, TenantConfig], seed
     return arrival[order], tenant[order]
 
 
-def _processes(config: SyntheticConfig, parties: Mapping[str, TenantConfig]) -> tuple[list[Process], list[list[str]]]:
+def _processes(config: DrawnConfig, parties: Mapping[str, SenderConfig]) -> tuple[list[Process], list[list[str]]]:
     """Sources of requests and the tenants that each serves: one for all that only have a share, one for each other."""
     by_share = {name: party.share for name, party in parties.items() if party.rate is None}
     if by_share and config.rate is None:
@@ -73,9 +73,7 @@ def _processes(config: SyntheticConfig, parties: Mapping[str, TenantConfig]) -> 
     return processes, members
 
 
-def _process(
-    config: SyntheticConfig, key: str, name: str, arrival: ArrivalConfig, rate: float, own: int | None
-) -> Process:
+def _process(config: DrawnConfig, key: str, name: str, arrival: ArrivalConfig, rate: float, own: int | None) -> Process:
     count = min((limit for limit in (own, config.requests) if limit is not None), default=None)
     if math.isinf(rate) and (arrival.on_s is not None or arrival.ramp_s is not None):
         raise BadInput(f"{key}: inf cannot go on and off or up and down")

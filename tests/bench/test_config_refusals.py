@@ -40,6 +40,13 @@ REFUSED = [
     (["tracking.kind=paper"], ["tracking.kind", "'paper'", "mlflow"]),
     (["metrics.warmup_requests=100"], ["warmup_requests"]),
     (["objective=beauty"], ["objective=beauty"]),
+    # real time
+    (["workload=instructions"], ["workload=instructions", "backend=simulated", "backend=torch"]),
+    (["workload=instructions", "backend=realtime"], ["workload=instructions", "backend=realtime", "backend=torch"]),
+    (["workload=instructions", "workload.tenants.chat.typical_max=0"], ["workload.tenants.chat.typical_max", "0"]),
+    (["workload=instructions", "workload.tenants.chat.typical_min=90"], ["workload.tenants.chat", "90 .. 40"]),
+    (["backend=realtime", "prediction.latency_s=1"], ["prediction.latency_s"]),
+    (["backend=realtime", "backend.host.plan_ms=1"], ["backend.host"]),
     # policies and predictors
     (["+policy.depth=3"], ["policy.depth", "FCFS", "'depth'"]),
     (["policy.depth=3"], ["policy.depth", "+policy.depth=3"]),

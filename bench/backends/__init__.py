@@ -1,0 +1,1 @@
+"""What executes a run: a simulated GPU, or a real model. Start at ``build.py``."""
