@@ -1,0 +1,102 @@
+"""Prompts as numbers: hashed and weighted words and word pairs, and the hand-made features, on one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.utils.extmath import randomized_svd
+
+from predictors.features import FEATURES, clipped, describe
+
+Floats = npt.NDArray[np.float64]
+
+BUCKETS = 2**17
+FEWEST_PROMPTS = 2
+"""A word, or a pair of words, that stands in fewer prompts says nothing."""
+HAND_WEIGHT = 0.05
+"""Of a standardised hand-made feature beside the words of a prompt, which have length 1 together."""
+FARTHEST = 4.0  # standard deviations
+
+_WORDS = HashingVectorizer(
+    n_features=BUCKETS, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", alternate_sign=False, norm=None
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """n prompts. Those without an embedding or any word that was seen in training are not `known`."""
+
+    linear: sparse.csr_matrix  # (n, words + hand-made features + embedding): for linear models, on one scale
+    dense: Floats  # (n, hand-made features + topics): for trees, as they are; NaN without a text
+    known: npt.NDArray[np.bool_]  # (n,)
+
+    def take(self, places: npt.NDArray[np.int64]) -> Encoded:
+        return Encoded(self.linear[places], self.dense[places], self.known[places])
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """Made from texts, and their embeddings if any: (n, width), rows of length 1, or 0 where there is none."""
+
+    kept: npt.NDArray[np.int64]  # (words,) buckets that enough prompts fall into
+    weight: Floats  # (words,) inverse document frequency
+    center: Floats  # (hand-made features,)
+    scale: Floats  # (hand-made features,)
+    axes: npt.NDArray[np.float32]  # (words, topics)
+    embedding_axes: npt.NDArray[np.float32]  # (width, topics)
+
+    @classmethod
+    def fit(cls, texts: Sequence[str | None], embeddings: Floats, topics: int, seed: int) -> TextEncoder:
+        """Learn which words matter from different texts."""
+        spoken = [text for text in texts if text]
+        counts = _counts(spoken)
+        prompts = np.bincount(counts.indices, minlength=BUCKETS)
+        kept = np.flatnonzero(prompts >= FEWEST_PROMPTS)
+        weight = np.log((1 + len(spoken)) / (1 + prompts[kept])) + 1
+        hand = _hand(spoken) if spoken else np.zeros((1, len(FEATURES)))
+        topics = min(topics, len(texts) // 10)
+        axes = _axes(_weighted(counts[:, kept], weight), topics, seed)
+        return cls(kept, weight, hand.mean(axis=0), hand.std(axis=0) + 1e-9, axes, _axes(embeddings, topics, seed))
+
+    def encode(self, texts: Sequence[str | None], embeddings: Floats) -> Encoded:
+        spoken = [text or "" for text in texts]
+        hand = _hand(spoken)
+        hand[[not text.strip() for text in spoken]] = np.nan
+        scaled = np.clip(np.nan_to_num(hand - self.center) / self.scale, -FARTHEST, FARTHEST) * HAND_WEIGHT
+        words = _weighted(_counts(spoken)[:, self.kept], self.weight)
+        linear = sparse.hstack([words, sparse.csr_matrix(np.hstack([scaled, embeddings]))], format="csr")
+        topics = [words.astype(np.float32) @ self.axes, embeddings @ self.embedding_axes]
+        known = (np.diff(words.indptr) > 0) | embeddings.any(axis=1)
+        return Encoded(linear, np.hstack([hand, *topics]), known)
+
+
+def _counts(texts: Sequence[str]) -> sparse.csr_matrix:
+    if not texts:
+        return sparse.csr_matrix((0, BUCKETS))
+    return sparse.csr_matrix(_WORDS.transform([clipped(text) for text in texts]))
+
+
+def _hand(texts: Sequence[str]) -> Floats:
+    return np.array([describe(text) for text in texts]).reshape(len(texts), len(FEATURES))
+
+
+def _weighted(counts: sparse.csr_matrix, weight: Floats) -> sparse.csr_matrix:
+    """Rows of length 1; those without a word stay 0."""
+    words = counts.astype(np.float64)
+    words.data = (1 + np.log(words.data)) * weight[words.indices]
+    row = np.repeat(np.arange(words.shape[0]), np.diff(words.indptr))
+    words.data /= np.sqrt(np.bincount(row, words.data**2, words.shape[0]))[row]
+    return words
+
+
+def _axes(matrix: sparse.csr_matrix | Floats, topics: int, seed: int) -> npt.NDArray[np.float32]:
+    """The directions in which the rows differ most, as columns; none of a matrix too narrow for so many."""
+    if topics < 1 or matrix.shape[1] <= topics:
+        return np.zeros((matrix.shape[1], 0), dtype=np.float32)
+    _, _, directions = randomized_svd(matrix, topics, n_iter=4, random_state=seed)
+    return np.ascontiguousarray(directions.T, dtype=np.float32)
