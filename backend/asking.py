@@ -40,5 +40,7 @@ class Asking:
 
     def wake_at(self, now: Time) -> Time | None:
         """The next time at which `due` turns true by the clock alone."""
-        ahead = [t for t in (self.hold_until, self.revisit_at) if t is not None and t > now]
-        return min(ahead, default=None)
+        hold, revisit = self.hold_until, self.revisit_at
+        if hold is not None and hold > now and (revisit is None or not now < revisit < hold):
+            return hold
+        return revisit if revisit is not None and revisit > now else None

@@ -30,7 +30,7 @@ class CostModel(ABC):
         """
 
     def time(self, batch: Batch) -> Time:
-        return max(start for start, _ in self.lines(batch))
+        return max(self.lines(batch))[0]
 
 
 class ConstantCost(CostModel):

@@ -381,10 +381,12 @@ class Engine:
         """When a hold, a revisit or the batch timeout comes due with nothing else happening."""
         if not self.waiting.size:
             return None
-        ahead = [self.asking.wake_at(self.now)]
+        wake = self.asking.wake_at(self.now)
         if self.batching.closed and not self.members.slots:
-            ahead.append(self.batching.due(self.waiting))
-        return min((t for t in ahead if t is not None and t > self.now), default=None)
+            due = self.batching.due(self.waiting)
+            if due is not None and due > self.now and (wake is None or due < wake):
+                return due
+        return wake
 
     def plan_chunk(self, request: Request) -> bool:
         """Give `request` a piece of the budget; False when there is none for it in this step."""

@@ -83,6 +83,8 @@ def load(folder: str | Path, embedder: Embedder | None = None) -> LearnedPredict
         if foreign := get_untrusted_types(file=path):
             raise BadModel(f"{path}: holds {', '.join(foreign)}, which a length predictor does not; it was not loaded")
         model = _part(build(path, trusted=[]))
+        if not isinstance(model, LengthModel):
+            raise TypeError(f"it holds a {type(model).__name__}")
     except (zipfile.BadZipFile, UntrustedTypesFoundException, KeyError, TypeError) as error:
         raise BadModel(f"{path}: not a {KIND}: {error}") from None
     return LearnedPredictor(model, config, embedder)

@@ -63,7 +63,8 @@ class Trees:
             seen = x[rows, self.feature[at]]
             goes_left = (seen <= self.threshold[at]) | (np.isnan(seen) & self.missing_left[at])
             at = np.where(goes_left, self.left[at], self.right[at])
-        sums: Floats = self.value[at].reshape(len(x), -1, len(self.start)).sum(axis=1)
+        outputs = len(self.start)
+        sums: Floats = self.value[at].reshape(len(x), len(self.roots) // outputs, outputs).sum(axis=1)
         return self.start + sums
 
     @classmethod
