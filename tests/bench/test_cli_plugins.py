@@ -77,7 +77,7 @@ def test_by_an_installed_package(
 def test_an_installed_package_in_workers(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.cli", "run", "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
-         "policy=glob(s*)", "seed=0,1", "tracking=none", "workload.requests=20", "hydra.sweep.dir=sweep"],
+         "policy=glob(shortest*)", "seed=0,1", "tracking=none", "workload.requests=20", "hydra.sweep.dir=sweep"],
         cwd=tmp_path, env={"PYTHONPATH": str(installed), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
