@@ -71,7 +71,7 @@ class Sampling:
     ignore_eos: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """What the device is told of a request before it appears in a batch."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from backend.errors import EngineBroken
 
@@ -35,10 +35,10 @@ class BlockPool:
         self.allocated += count
         return taken
 
-    def grow(self, table: list[int]) -> None:
-        """One more block at the end of `table`."""
-        table.append(self._free.pop())
-        self.allocated += 1
+    def grow(self, tables: Sequence[list[int]]) -> None:
+        """One more block at the end of each table."""
+        for table, block in zip(tables, self.take(len(tables)), strict=True):
+            table.append(block)
 
     def give_back(self, table: list[int]) -> None:
         """Free all of `table` and empty it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
+import numpy as np
+
 from backend.config import picoseconds
 from backend.engine import Engine
 from backend.errors import Refused
@@ -39,6 +41,8 @@ class Clients:
         self._oracle = predictor is not None and "oracle" in predictor.needs
         self._latency = picoseconds(latency_s, 10**12)
         self._opened = opened
+        leaves = (traffic.cancel_tokens, traffic.cancel_after, traffic.patience)
+        self._may_leave = np.any([column != NONE for column in leaves], axis=0)  # rows whose client may leave early
         self._rows = self._requests()
         self._next: Request | None = next(self._rows, None)  # open loop: the next to arrive
         self._events: list[tuple[Time, int, Callable[[Time, Time], object]]] = []
@@ -101,6 +105,8 @@ class Clients:
         self._opened(row, request)
         if self._latency and prediction is not None:
             self._answer(request, prediction, request.arrival)
+        if not self._may_leave[row]:
+            return
         if (tokens := int(traffic.cancel_tokens[row])) != NONE:
             self.engine.watch(request, tokens)
         if (after := int(traffic.cancel_after[row])) != NONE:

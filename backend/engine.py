@@ -144,6 +144,7 @@ class Engine:
         request.number = self.submitted
         request.submitted = now
         request.view = RequestFace(request, self)
+        request.account = self.tenant(request.tenant)
         reason = unfit(self, request)
         if reason:
             self._refuse(request, reason)
@@ -152,7 +153,7 @@ class Engine:
         request.max_tokens = limit if request.unlimited else min(request.max_tokens, limit)
         self.live[request.id] = request
         self.waiting.join(request)
-        self.journal.waits(self.tenant(request), now)
+        self.journal.waits(request.account, now)
         self.policy.on_arrival(request.view, self.view)
         if request.prediction is not None:
             self.policy.on_prediction(request.view, self.view)
@@ -187,7 +188,7 @@ class Engine:
     def end(self, request: Request, state: str, reason: str, detail: str = "") -> None:
         """The terminal state of a live request; its blocks follow when no batch holds it."""
         now = self.now
-        tenant = self.tenant(request)
+        tenant = request.account
         request.ended, request.state, request.finish_reason, request.detail = now, state, reason, detail
         self.watches.forget(request)
         self.ended += 1
@@ -309,7 +310,7 @@ class Engine:
                 request.computed = chunk.start + chunk.count
                 if chunk.last:
                     events.tokens += 1
-                    self.tenant(request).starts_decoding(batch)
+                    request.account.starts_decoding(batch)
                     begin_spell(self, request)
         if members.late:
             for late in members.late.pop(batch, ()):
@@ -365,10 +366,10 @@ class Engine:
         """Those whose last token by length is in flight, then the others in order of admission."""
         return chain(*self.members.ending.values(), self.members)
 
-    def tenant(self, request: Request) -> Tenant:
-        known = self.tenants.get(request.tenant)
+    def tenant(self, name: str) -> Tenant:
+        known = self.tenants.get(name)
         if known is None:
-            known = self.tenants[request.tenant] = Tenant(len(self.tenants))
+            known = self.tenants[name] = Tenant(len(self.tenants))
         return known
 
     def in_flight_tokens(self, request: Request) -> int:
@@ -400,7 +401,7 @@ class Engine:
 
     def admit(self, request: Request, blocks: int) -> None:
         """`blocks` are there: the request leaves the queue."""
-        tenant = self.tenant(request)
+        tenant = request.account
         self._leave_queue(request)
         tenant.running += 1
         request.phase = Phase.PREFILL
@@ -421,7 +422,7 @@ class Engine:
         if late:
             self.members.late.setdefault(last, []).append(Late(request, request.anchor == last))
         settle(self, request)
-        tenant = self.tenant(request)
+        tenant = request.account
         tenant.running -= 1
         self.members.leave(request, written, last, self.committed, -1)
         if decoding:
@@ -455,7 +456,6 @@ class Engine:
 
     def _refuse(self, request: Request, reason: str) -> None:
         self.ended += 1
-        self.tenant(request)
         request.phase = Phase.DONE
         request.state, request.finish_reason, request.detail = "rejected", "refused", reason
         request.ended = request.freed = self.now
@@ -464,7 +464,7 @@ class Engine:
 
     def _leave_queue(self, request: Request) -> None:
         self.waiting.leave(request)
-        self.journal.waits_no_more(self.tenant(request), self.now)
+        self.journal.waits_no_more(request.account, self.now)
         waited = max(0, self.now - request.wait_since)
         request.waited += waited
         if request.preemptions:

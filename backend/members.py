@@ -115,11 +115,10 @@ class Members:
 
     def grow(self, batch: int) -> None:
         """A block for every decode whose blocks are full in batch number `batch`; they are there."""
-        pool = self.pool
-        size = pool.block_size
-        for request in self.rings.at(batch):
-            if len(request.table) * size <= request.position(batch):
-                pool.grow(request.table)
+        size = self.pool.block_size
+        ring = self.rings.at(batch)
+        if ring:
+            self.pool.grow([r.table for r in ring if len(r.table) * size <= r.position(batch)])
 
     def next_end(self) -> int | None:
         """The batch with the next end by length."""

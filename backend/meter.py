@@ -40,19 +40,8 @@ class Meter:
         """`kv_blocks` were allocated while it ran."""
         device = (output.started, output.ended)
         self._settle(device)
-        self.log.step(
-            output.number,
-            shape,
-            started=output.started,
-            ended=output.ended,
-            committed=committed,
-            host=plan[1] - plan[0],
-            exposed=_outside(plan, *self._device),
-            kv_blocks=kv_blocks,
-            tokens=came.tokens,
-            gaps=came.gaps,
-            wasted=came.wasted,
-        )
+        exposed = _outside(plan, *self._device)
+        self.log.step(shape, output, came, committed, plan[1] - plan[0], exposed, kv_blocks)
         self._device.append(device)
 
     def committed(self, span: Span) -> None:

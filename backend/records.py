@@ -6,9 +6,9 @@ simulator and from a real device.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 
 import numpy as np
 import pandas as pd
@@ -92,7 +92,8 @@ class Records:
 
     requests: pd.DataFrame
     """REQUEST_COLUMNS (`state` and `finish_reason` spelled out) and, from the traffic, id, tenant (name), user, weight,
-    priority, deadline, slo (name), true_output_tokens; detail: why it was refused or rejected, else empty."""
+    priority, deadline, slo (name), true_output_tokens; detail: why it was refused or rejected, else empty; prompt,
+    where there are texts."""
     steps: pd.DataFrame  # STEP_COLUMNS + STEP_FLOATS
     service: pd.DataFrame
     backlog: pd.DataFrame
@@ -121,17 +122,19 @@ CHUNK_ROWS = 1 << 15
 class Table:
     """Rows of integers appended one at a time, kept as compact columns."""
 
-    __slots__ = ("_columns", "_full", "_length", "_rows", "columns")
+    __slots__ = ("_columns", "_full", "_length", "_pack", "_rows", "columns")
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
-        self._rows = array("q")  # the last ones, row by row
-        self._full = CHUNK_ROWS * len(self.columns)
+        pack = Struct(f"{len(self.columns)}q")  # twice as quick as extending an array
+        self._pack = pack.pack
+        self._rows = bytearray()  # the last ones
+        self._full = CHUNK_ROWS * pack.size
         self._length = 0  # of each column, as far as filled
         self._columns = [np.empty(0, dtype=np.int32 if name in COUNTS else np.int64) for name in self.columns]
 
     def append(self, row: Sequence[int]) -> None:
-        self._rows.extend(row)
+        self._rows += self._pack(*row)
         if len(self._rows) >= self._full:
             self._seal()
 
@@ -155,4 +158,4 @@ class Table:
                 larger[:start] = column[:start]
                 self._columns[i] = column = larger
             column[start : self._length] = matrix[:, i]
-        self._rows = array("q")
+        self._rows = bytearray()

@@ -31,8 +31,7 @@ def make_room(engine: Engine, batch: int) -> bool:
             needy = _needy(engine, batch)
         if len(needy) > pool.free:
             return False
-    for request in needy:
-        pool.grow(request.table)
+    pool.grow([request.table for request in needy])
     return True
 
 

@@ -178,28 +178,28 @@ class Simulation:
 
     def _turn(self) -> bool:
         """One thing that the host does: plan, commit, or wait for an event. False: all is over."""
-        self.now = min(self.now, self.horizon)  # planning may have run past it
-        if self.clients.due <= self.now:
-            self.clients.deliver(self.now)
-        if self.engine.over or self.engine.gone:
+        engine, clients, in_flight = self.engine, self.clients, self.flying
+        if clients.due <= self.now:
+            clients.deliver(self.now)
+        if engine.over or engine.gone:
             self._tell()
         if self.now >= self.horizon:
             return False
-        if len(self.flying) < self.depth and self.engine.live and self._plan():
+        if len(in_flight) < self.depth and engine.live and self._plan():
             return True
         event = self._next_event()
-        if self.flying:
-            flying = self.flying[0]
-            ready = max(self.now, flying.output.ended)
-            done = ready + self.costs.commit(flying.shape)
+        if in_flight:
+            oldest = in_flight[0]
+            ready = max(self.now, oldest.output.ended)
+            done = ready + self.costs.commit(oldest.shape)
             if event <= ready:
                 self.now = event
             elif done > self.horizon:
                 self.now = self.horizon
             else:
                 self._commit(ready, done)
-                soonest = self.now + SHORTEST_JUMP * (flying.output.ended - flying.output.started)
-                if self.jump and self.clients.due > soonest and len(self.flying) == self.depth - 1:
+                soonest = done + SHORTEST_JUMP * (oldest.output.ended - oldest.output.started)
+                if self.jump and clients.due > soonest and len(in_flight) == self.depth - 1:
                     self._jump()
             return True
         if event == NEVER:
@@ -255,8 +255,9 @@ class Simulation:
             shape = self._shape(batch)
             cost = self.costs.plan(shape)
             exposed = self._exposed(self.now, self.now + cost)
-            self.now += cost
-            output = self.device.wait(self.device.submit(batch, self.now))
+            planned = self.now + cost
+            output = self.device.wait(self.device.submit(batch, planned))
+            self.now = min(planned, self.horizon)
             self.device_free = output.ended
             self.flying.append(Flying(output, shape, cost, exposed))
         self.plan_s += perf_counter() - began
@@ -271,26 +272,18 @@ class Simulation:
         self.now = done
         allocated = engine.pool.allocated
         events = engine.commit(output, done)
-        log.step(
-            output.number,
-            shape,
-            started=output.started,
-            ended=output.ended,
-            committed=done,
-            host=flying.host + done - ready,
-            exposed=flying.exposed + self._exposed(ready, done),
-            kv_blocks=allocated,
-            tokens=events.tokens,
-            gaps=events.gaps,
-            wasted=events.wasted,
-        )
-        log.holds(engine.members.kv_tokens, engine.pool.allocated)
+        exposed = flying.exposed + self._exposed(ready, done)
+        log.step(shape, output, events, done, flying.host + done - ready, exposed, allocated)
         for request in events.reached:
             engine.cancel(request.id, done)
         if events.outran:
+            asked = perf_counter()
             self.clients.outran(events.outran, done)
+            began += perf_counter() - asked  # a predictor's time is its own
         if engine.over or engine.gone:
             self._tell()
+        else:
+            log.holds(engine.members.kv_tokens, engine.pool.allocated)
         self.commit_s += perf_counter() - began
 
     def _jump(self) -> None:

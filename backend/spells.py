@@ -21,7 +21,7 @@ def settle(engine: Engine, request: Request) -> None:
         request.base += last - request.anchor + 1
         request.last_token = engine.last_commit
         request.last_made = engine.last_device_end
-        tenant = engine.tenant(request)
+        tenant = request.account
         tenant.stops_decoding(last)
         engine.journal.decoded(tenant, request.anchor, last)
     request.anchor = 0
@@ -33,7 +33,7 @@ def credit_prompt(engine: Engine, chunk: Chunk, request: Request) -> None:
     fresh = min(chunk.start + chunk.count, request.prompt_tokens) - request.prompt_done
     if fresh > 0:
         request.prompt_done += fresh
-        tenant = engine.tenant(request)
+        tenant = request.account
         tenant.prompt += fresh
         engine.journal.prefilled(tenant, engine.committed, fresh)
 
@@ -61,7 +61,7 @@ def commit_late(engine: Engine, late: Late, batch: int, events: Events) -> None:
     request.base += 1
     request.last_token = engine.now
     request.last_made = engine.last_device_end
-    tenant = engine.tenant(request)
+    tenant = request.account
     tenant.output += 1
     engine.journal.decoded(tenant, batch, batch)
     if engine.watches.wanted(request) == request.base:

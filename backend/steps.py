@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from backend.api import Output
 from backend.config import MICROSECOND
+from backend.engine import Events
 from backend.records import STEP_COLUMNS, STEP_FLOATS, Table
 from policies.api import Time
 
@@ -76,34 +78,23 @@ class StepLog:
         self._kv_tokens, self._kv_blocks = kv_tokens, kv_blocks
 
     def step(
-        self,
-        number: int,
-        shape: StepShape,
-        *,
-        started: Time,
-        ended: Time,
-        committed: Time,
-        host: Time,
-        exposed: Time,
-        kv_blocks: int,
-        tokens: int,
-        gaps: int,
-        wasted: int,
+        self, shape: StepShape, output: Output, came: Events, committed: Time, host: Time, exposed: Time, kv_blocks: int
     ) -> None:
         """One committed step; `kv_blocks` were allocated while it ran."""
-        row = self._open(number, shape, started)
+        row = self._open(output.number, shape, output.started)
+        gap = committed - self._since
         row.steps += 1
-        row.busy += ended - started
+        row.busy += output.ended - output.started
         row.host += host
         row.exposed += exposed
-        row.tokens += tokens
-        row.wasted = wasted
-        row.gaps += gaps
-        if gaps:
-            row.gap_time += committed - self._since
-        self._hold(row, kv_blocks, committed - self._since)
-        row.ended, row.committed = ended, committed
-        self._since = committed
+        row.tokens += came.tokens
+        row.wasted = came.wasted
+        if came.gaps:
+            row.gaps += came.gaps
+            row.gap_time += gap
+        self._hold(row, kv_blocks, gap)
+        row.ended = output.ended
+        row.committed = self._since = committed
 
     def add_host(self, host: Time, exposed: Time) -> None:
         """Host time of the last step that is known only now: real clocks tell late what the device hid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from backend.request import Phase, Request
@@ -50,9 +51,11 @@ class Watches:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, batch: int) -> list[tuple[str, Request]]:
+    def due(self, batch: int) -> Sequence[tuple[str, Request]]:
         """Those whose tokens are reached by the commit of `batch`."""
         heap = self._heap
+        if not heap or heap[0][0] > batch:
+            return ()
         reached: list[tuple[str, Request]] = []
         while heap and heap[0][0] <= batch:
             _, _, epoch, kind, request = heappop(heap)
@@ -66,4 +69,4 @@ class Watches:
 
 
 def _current(epoch: int, request: Request) -> bool:
-    return epoch == request.epoch and request.phase in (Phase.DECODE, Phase.ENDING)
+    return epoch == request.epoch and Phase.DECODE <= request.phase <= Phase.ENDING

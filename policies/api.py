@@ -204,7 +204,7 @@ class Limits:
     max_model_len: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decision:
     """What a policy wants. Not fitting is never an error; naming an unknown request is."""
 

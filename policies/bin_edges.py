@@ -39,6 +39,7 @@ class EqualMassEdges(Edges):
         self.history = history
         self._past: deque[float] = deque()  # as they came
         self._ranked: list[float] = []  # the same, sorted
+        self._places: list[int] = []  # of the edges among these
 
     def learn(self, length: float) -> None:
         if not math.isfinite(length):
@@ -46,9 +47,11 @@ class EqualMassEdges(Edges):
         past, ranked = self._past, self._ranked
         if len(past) == self.history:
             del ranked[bisect_left(ranked, past.popleft())]
+        else:
+            self._places = [-(-(len(past) + 1) * i // self.bins) - 1 for i in range(1, self.bins)]
         past.append(length)
         insort(ranked, length)
-        self.edges = [ranked[-(-len(ranked) * i // self.bins) - 1] for i in range(1, self.bins)]
+        self.edges = [ranked[place] for place in self._places]
 
 
 def exponential_edges(bins: int, batch_size: int, mean: float) -> list[float]:

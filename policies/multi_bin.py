@@ -19,7 +19,7 @@ class _Batch:
     bin: int
     formed: Time | None = None  # None while it fills
     oldest: Time = 0  # arrival of its first member
-    members: OrderedDict[int, RequestView] = field(default_factory=OrderedDict)
+    members: OrderedDict[RequestView, None] = field(default_factory=OrderedDict)
 
 
 class MultiBin(Policy):
@@ -80,17 +80,17 @@ class MultiBin(Policy):
         lanes = 1 if self.order == "formed" else self.bins + 1
         self._formed: list[OrderedDict[_Batch, None]] = [OrderedDict() for _ in range(lanes)]
         self._preempted = _Batch(-1)
-        self._batch_of: dict[int, _Batch] = {}
+        self._batch_of: dict[RequestView, _Batch] = {}
 
     def on_arrival(self, request: RequestView, view: EngineView) -> None:
         self._join(request, self._filling[self.bins])
 
     def on_prediction(self, request: RequestView, view: EngineView) -> None:
-        batch = self._batch_of.get(request.number)
-        if batch is None or batch is not self._filling[batch.bin] or request.prediction is None:
+        batch, prediction = self._batch_of.get(request), request.prediction
+        if batch is None or batch.formed is not None or batch is self._preempted or prediction is None:
             return
-        self._edges.learn(request.prediction.expected)
-        better = self._filling[self._edges.bin(request.prediction.expected)]
+        self._edges.learn(prediction.expected)
+        better = self._filling[self._edges.bin(prediction.expected)]
         if better is not batch:
             self._leave(request)
             self._join(request, better)
@@ -98,7 +98,7 @@ class MultiBin(Policy):
                 self._form(better, view.now)
 
     def on_admit(self, request: RequestView, view: EngineView) -> None:
-        batch = self._batch_of[request.number]
+        batch = self._batch_of[request]
         if batch is self._filling[batch.bin]:  # it had waited long enough
             self._form(batch, self._due(batch))
             self._lane(batch).move_to_end(batch, last=False)
@@ -108,21 +108,24 @@ class MultiBin(Policy):
         self._join(request, self._preempted)
 
     def on_finish(self, request: RequestView, reason: str, view: EngineView) -> None:
-        if request.number in self._batch_of:
+        if request in self._batch_of:
             self._leave(request)
 
     def decide(self, view: EngineView) -> Decision:
         most = 1 if self._one_batch else view.free_slots  # no more batches than admissions
+        ready = [batch for lane in self._formed for batch in islice(lane, most)]
         now, wait = view.now, self._max_wait
-        filling = [(batch.oldest + wait, batch) for batch in self._filling if batch.members]
-        ready = list(chain.from_iterable(islice(lane, most) for lane in self._formed))
-        ready += [batch for due, batch in filling if due <= now]
-        ready.sort(key=self._place)
-        going = [self._preempted, *ready[:most]] if self._preempted.members else ready[:most]
-        return Decision(
-            admit=chain.from_iterable(map(self._members, going)) if going else (),
-            revisit_at=min([due for due, _ in filling if due > now], default=None),
-        )
+        next_due: Time | None = None
+        for batch in self._filling:
+            if batch.members:
+                due = batch.oldest + wait
+                if due <= now:
+                    ready.append(batch)
+                elif next_due is None or due < next_due:
+                    next_due = due
+        going = [self._preempted] if self._preempted.members else []
+        going += sorted(ready, key=self._place)[:most]
+        return Decision(chain.from_iterable(map(self._members, going)) if going else (), revisit_at=next_due)
 
     def reservation(self, request: RequestView) -> int | None:
         """The upper edge of the bin of its prediction; None (`max_tokens`) where there is none."""
@@ -132,14 +135,14 @@ class MultiBin(Policy):
     def _join(self, request: RequestView, batch: _Batch) -> None:
         if not batch.members:
             batch.oldest = request.arrival
-        batch.members[request.number] = request
-        self._batch_of[request.number] = batch
+        batch.members[request] = None
+        self._batch_of[request] = batch
 
     def _leave(self, request: RequestView) -> None:
-        batch = self._batch_of.pop(request.number)
-        del batch.members[request.number]
+        batch = self._batch_of.pop(request)
+        del batch.members[request]
         if batch.members:
-            batch.oldest = next(iter(batch.members.values())).arrival
+            batch.oldest = next(iter(batch.members)).arrival
         elif batch.formed is not None:
             del self._lane(batch)[batch]
 
@@ -159,5 +162,5 @@ class MultiBin(Policy):
         return (0 if self.order == "formed" else batch.bin, self._due(batch))
 
     def _members(self, batch: _Batch) -> list[RequestView]:
-        members = list(batch.members.values())  # a copy: they leave while the engine goes through them
+        members = list(batch.members)  # a copy: they leave while the engine goes through them
         return sorted(members, key=lambda r: (r.arrival, r.number)) if batch is self._preempted else members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Protocol
@@ -20,8 +20,8 @@ class Noise(Protocol):
     def blur(self, tokens: float, chance: float) -> float:
         """A prediction of a length that is `tokens`."""
 
-    def upper(self, expected: float, quantile: float) -> float:
-        """That quantile of the length, when `expected` was predicted."""
+    def upper(self, quantile: float) -> Callable[[float], float]:
+        """That quantile of the length, by the length that was predicted."""
 
     @property
     def rest(self) -> Noise:
@@ -44,8 +44,9 @@ class LogNoise:
         seen = math.log(tokens) + self.std * NORMAL.inv_cdf(chance)
         return math.exp((1 - self.pull) * seen + self.pull * math.log(self.median))
 
-    def upper(self, expected: float, quantile: float) -> float:
-        return expected * math.exp(self.std * math.sqrt(1 - self.pull) * NORMAL.inv_cdf(quantile))
+    def upper(self, quantile: float) -> Callable[[float], float]:
+        factor = math.exp(self.std * math.sqrt(1 - self.pull) * NORMAL.inv_cdf(quantile))
+        return lambda expected: expected * factor
 
     @property
     def rest(self) -> LogNoise:
@@ -67,9 +68,10 @@ class BinNoise:
         place = min(max(place, 0), len(self.edges) - 1)
         return (self.edges[place] + (self.edges[place - 1] if place else 0.0)) / 2
 
-    def upper(self, expected: float, quantile: float) -> float:
+    def upper(self, quantile: float) -> Callable[[float], float]:
         """The upper edge of the predicted bin, or of the next where the truth lies above too often."""
-        return self.edges[min(self._bin(expected) + (self.error > 1 - quantile), len(self.edges) - 1)]
+        further = self.error > 1 - quantile
+        return lambda expected: self.edges[min(self._bin(expected) + further, len(self.edges) - 1)]
 
     @property
     def rest(self) -> BinNoise:

@@ -40,19 +40,18 @@ class NoisyOracle(Predictor):
             raise ValueError(f"noisy_oracle.quantile: {quantile} is not within 0.5 .. 1")
         self.kendall_tau = kendall_tau
         self.quantile = quantile
-        self.seed = seed
+        self._hash = blake2b(f"{seed}/".encode(), digest_size=8)
         given = [value is not None for value in (relative_error, bin_error, kendall_tau)]
         if sum(given) != 1:
             raise ValueError(
                 f"noisy_oracle: give exactly one of relative_error, bin_error and kendall_tau; {sum(given)} are given"
             )
-        self._noise: Noise
         if relative_error is not None:
-            self._noise = _relative(relative_error)
+            self._blur_by(_relative(relative_error))
         elif bin_error is not None:
-            self._noise = _binned(bin_error, bin_edges)
+            self._blur_by(_binned(bin_error, bin_edges))
         elif kendall_tau is not None:
-            self._noise = _ranked(kendall_tau, log_std, median_tokens)
+            self._blur_by(_ranked(kendall_tau, log_std, median_tokens))
 
     def calibrate(self, lengths: Sequence[int]) -> None:
         """Set the noise by the true lengths of a workload, in tokens; a no-op unless `kendall_tau` is given.
@@ -60,22 +59,27 @@ class NoisyOracle(Predictor):
         Raises ValueError where equal lengths leave no room for so high a tau.
         """
         if self.kendall_tau is not None and self.kendall_tau < 1:
-            self._noise = fit_tau(self.kendall_tau, lengths)
+            self._blur_by(fit_tau(self.kendall_tau, lengths))
+
+    def _blur_by(self, noise: Noise) -> None:
+        self._first = noise, noise.upper(self.quantile)
+        self._again = noise.rest, noise.rest.upper(self.quantile)
 
     def predict(self, inputs: Sequence[PredictionInput]) -> list[Prediction]:
         return [self._predict(i) for i in inputs]
 
     def _predict(self, request: PredictionInput) -> Prediction:
         made = request.output_tokens
-        noise = self._noise.rest if made else self._noise
+        noise, bound = self._again if made else self._first
         rest = max(1.0, noise.blur(max(1, request.true_output_tokens - made), self._chance(request)))
-        upper = max(rest, noise.upper(rest, self.quantile))
+        upper = max(rest, bound(rest))
         return Prediction(made + rest, made + upper, "noisy_oracle")
 
     def _chance(self, request: PredictionInput) -> float:
         """Uniform on (0, 1), the same in every process and whatever else is predicted."""
-        key = f"{self.seed}/{request.id}/{request.output_tokens}".encode()
-        return ((int.from_bytes(blake2b(key, digest_size=8).digest()) >> 12) + 0.5) / 2**52
+        hashed = self._hash.copy()
+        hashed.update(f"{request.id}/{request.output_tokens}".encode())
+        return ((int.from_bytes(hashed.digest()) >> 12) + 0.5) / 2**52
 
 
 def _relative(error: float) -> LogNoise:
