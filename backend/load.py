@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 from backend.api import Device, Sampling
 from backend.config import SECOND, EngineConfig, picoseconds
 from backend.errors import BadConfig, Refused
 from backend.predicting import GuardedPredictor
 from backend.request import Request
-from backend.seeds import prompt_ids
+from backend.seeds import draw_seed, prompt_ids
 from backend.serving import BOUNDLESS, AsyncEngine, Prompt
 from backend.simulation import Progress, Run
 from backend.streams import EngineFailed, Stream
@@ -37,8 +38,9 @@ def serve_traffic(
 ) -> Run:
     """`simulate` in real time, on a device that tells it. Known output lengths are forced as EOS.
 
-    A request whose prompt is no text gets random ids, of a stream derived from `seed`. Where the queue is full a
-    request is refused. Raises what the engine fails with. Not to be called from a coroutine: see `replay`.
+    A request whose prompt is no text gets random ids, of a stream derived from `seed`. Each draws with a seed of its
+    own, derived from that of `sampling` (None: never the same twice). Where the queue is full a request is refused.
+    Raises what the engine fails with. Not to be called from a coroutine: see `replay`.
     """
     return asyncio.run(
         replay(
@@ -165,7 +167,7 @@ class Crowd:
         forced = None if length == NONE else length
         stream: Stream | None = None
         with suppress(Refused):
-            stream = await self._engine.send(request, self._prompt(row), self._sampling, forced)
+            stream = await self._engine.send(request, self._prompt(row), self._drawing(row), forced)
         self._preparing -= 1
         if stream is not None:
             await self._stay(row, arrival, stream)
@@ -220,6 +222,10 @@ class Crowd:
             priority=int(t.priority[row]),
             deadline=None if deadline == NONE else deadline,
         )
+
+    def _drawing(self, row: int) -> Sampling:
+        seed = self._sampling.seed
+        return self._sampling if seed is None else replace(self._sampling, seed=draw_seed(seed, row))
 
     def _prompt(self, row: int) -> Prompt:
         if self.traffic.prompts is not None:

@@ -183,6 +183,8 @@ class Pump:
             self._flying.append(Flying(output, shape, (began, self.clock())))
             self._listener.moved()
         self.meter.planned((began, self.clock()))
+        if batch is None and decision is not None and engine.asking.changed and not self._flying:
+            return True  # it has preempted or rejected: what follows from that is planned at once
         return batch is not None
 
     def _commit(self, flying: Flying) -> None:

@@ -15,3 +15,9 @@ def prompt_ids(seed: int, row: int, count: int, vocabulary: int) -> list[int]:
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x70726F6D, row]))
     ids: list[int] = rng.integers(vocabulary, size=count).tolist()
     return ids
+
+
+def draw_seed(seed: int, row: int) -> int:
+    """What the request of `row` draws its tokens with: prompts that are alike get answers of their own."""
+    state = np.random.SeedSequence([seed, 0x64726177, row]).generate_state(1, np.uint64)
+    return int(state[0])

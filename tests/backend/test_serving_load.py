@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from backend.api import DeviceFailed
+from backend.api import DeviceFailed, Sampling
 from backend.config import EngineConfig
+from backend.costs import ConstantCost
 from backend.errors import BadConfig
 from backend.load import serve_traffic
+from backend.realtime import RealTimeDevice
 from backend.simulated import SimulatedDevice
 from backend.traffic import NONE, Tenant
 from policies.api import Decision, Policy, PolicyStalled
@@ -131,6 +133,15 @@ def test_a_policy_that_admits_nobody_has_stalled():
         serve(traffic(n=2), Nobody())
 
 
+def test_it_has_not_stalled_while_it_rejects_one_at_a_time():
+    class Rejects(Policy):
+        def decide(self, view):
+            return Decision(reject=[(next(view.waiting), "one too many")])
+
+    requests = serve(traffic(output=2, n=3), Rejects()).requests
+    assert set(requests["state"]) == {"rejected"}
+
+
 def test_it_has_not_stalled_while_a_client_may_leave():
     records = serve(traffic(n=2, patience=50 * MS), Nobody())
     assert list(records.requests["state"]) == ["cancelled", "cancelled"]
@@ -167,6 +178,24 @@ def test_a_request_that_cannot_run_is_rejected_as_in_the_simulator():
 def test_texts_are_sent_as_texts():
     records = serve(traffic(prompt=[9, 9], output=[3, 3], prompts=["one", "seven.."]))
     assert list(records.requests["prompt_tokens"]) == [3, 7]
+
+
+def test_each_request_draws_with_a_seed_of_its_own_the_same_in_every_run():
+    class Remembers(RealTimeDevice):
+        def open(self, work):
+            super().open(work)
+            seeds[-1][work.id] = work.sampling.seed
+
+    seeds = []
+    for seed in (1, 1, 2, None):
+        seeds.append({})
+        gpu = Remembers(ConstantCost(1), num_blocks=64, max_model_len=1024)
+        sampling = Sampling(temperature=1.0, seed=seed)
+        serve_traffic(traffic(output=2, n=5), FCFS(), gpu, EngineConfig(), sampling=sampling)
+    first, again, other, unseeded = seeds
+    assert first == again != other
+    assert len(set(first.values())) == 5
+    assert set(unseeded.values()) == {None}
 
 
 def test_progress_is_told():
