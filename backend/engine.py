@@ -224,7 +224,8 @@ class Engine:
         members = self.members
         if members.graduates:
             members.promote()
-        self._drop_ended(self.dispatched)
+        if dropped := members.drop_ended(self.dispatched):
+            self._dropped(dropped)
         if not (self._blocked and members.decodes):
             self.round += 1
         batch = self.dispatched + 1
@@ -319,7 +320,8 @@ class Engine:
             stopped = self.live.get(request_id)
             if stopped is not None and stopped.phase != Phase.DONE:
                 self.end(stopped, "completed", "stop")
-        self._drop_ended(batch)
+        if dropped := members.drop_ended(batch):
+            self._dropped(dropped)
         if members.ending:
             while members.ending.get(batch):
                 self.end(members.ending[batch][0], "completed", "length")
@@ -447,12 +449,11 @@ class Engine:
         self.asking.changed = True
         self.version += 1
 
-    def _drop_ended(self, batch: int) -> None:
-        dropped = self.members.drop_ended(batch)
-        if dropped:
-            self.version += 1
-            if self.batching.closed:
-                self.padding += dropped
+    def _dropped(self, count: int) -> None:
+        """So many decodes have their last token, by length, in flight or committed."""
+        self.version += 1
+        if self.batching.closed:
+            self.padding += count
 
     def _refuse(self, request: Request, reason: str) -> None:
         self.ended += 1

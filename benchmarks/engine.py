@@ -31,11 +31,12 @@ from backend.api import Sampling, Work
 from backend.config import EngineConfig
 from backend.engine import Engine
 from backend.request import Request
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from backend.torch_device.fused import FusedDecoder
 from backend.torch_device.kv_cache import KVCache
+from backend.torch_device.native import Matrix
 from backend.torch_device.runner import native_cache, native_step
-from backend.torch_device.step_inputs import StepInputs
+from backend.torch_device.step_inputs import Piece, StepInputs, step_inputs
 from policies.fcfs import FCFS
 
 SHARED = Path(os.environ.get("BATCHYARD_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -103,7 +104,10 @@ def best(act: Callable[[], object], times: int = 3) -> float:
 
 
 class Floor:
-    """The best known kernel for each shape, timed alone: matrix products ours or oneDNN's, attention ours."""
+    """The best known kernel for each shape, timed alone: matrix products ours or oneDNN's, attention ours.
+
+    What a call of ours costs by itself, from Python and to wake the threads, is taken off: the engine makes one a step.
+    """
 
     def __init__(self, runner: FusedDecoder, device: TorchDevice) -> None:
         self.runner, self.threads, self.cache = runner, device.threads, device._cache
@@ -114,6 +118,7 @@ class Floor:
         self.head = decoder.head
         self.plain = {id(m): torch.randn(m.n, m.k).to(self.dtype) for m in [*self.matrices, self.head]}
         self._known: dict[tuple[str, int], float] = {}
+        self._product_call, self._attention_call = self._empty_product(), self._empty_attention()
 
     def seconds(self, steps: Sequence[StepInputs]) -> float:
         return sum(self.products(len(s.ids), len(s.sampled)) + self.attention(s) for s in steps)
@@ -124,6 +129,9 @@ class Floor:
         return layers + head
 
     def attention(self, step: StepInputs) -> float:
+        return self._attended(step, 2) - self.runner.decoder.layers * self._attention_call
+
+    def _attended(self, step: StepInputs, times: int) -> float:
         decoder, kernels = self.runner.decoder, self.runner.kernels
         heads, dim = decoder.heads, self.cache.shape.head_dim
         q = torch.randn(len(step.ids), heads, dim).to(self.dtype)
@@ -134,7 +142,19 @@ class Floor:
             for layer in range(decoder.layers):
                 kernels.attend(cache, native, layer, self.threads, decoder.scale, q, kv, kv)
 
-        return best(all_layers, 2)
+        return best(all_layers, times)
+
+    def _empty_attention(self) -> float:
+        """Seconds for a call that attends from one token to itself."""
+        one = step_inputs([Piece(0, 1, (0,), True)], self.cache.block_size)
+        return self._attended(one, 50) / self.runner.decoder.layers
+
+    def _empty_product(self) -> float:
+        """Seconds for a call with the smallest matrix."""
+        kernels, x, out = self.runner.kernels, torch.zeros(1, 16).to(self.dtype), torch.empty(1, 16)
+        panels = kernels.pack(torch.zeros(16, 16))
+        tiny = Matrix(panels.data_ptr(), None, 16, 16)
+        return best(lambda: kernels.multiply(tiny, x, self.threads, out), 1000)
 
     def _once(self, key: tuple[str, int], measure: Callable[[], float]) -> float:
         if key not in self._known:
@@ -154,7 +174,7 @@ class Floor:
                 torch.nn.functional.linear(inputs[m.k], self.plain[id(m)])
 
         with torch.inference_mode():
-            return min(best(ours), best(onednn))
+            return min(best(ours, 5) - len(matrices) * self._product_call, best(onednn, 5))
 
 
 def run_peer(python: Path, script: str, model: Path, count: int, sequences: int) -> float:

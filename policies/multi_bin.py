@@ -123,9 +123,10 @@ class MultiBin(Policy):
                     ready.append(batch)
                 elif next_due is None or due < next_due:
                     next_due = due
-        going = [self._preempted] if self._preempted.members else []
-        going += sorted(ready, key=self._place)[:most]
-        return Decision(chain.from_iterable(map(self._members, going)) if going else (), revisit_at=next_due)
+        if not ready and not self._preempted.members:
+            return Decision(revisit_at=next_due)
+        going = [self._preempted, *sorted(ready, key=self._place)[:most]]
+        return Decision(chain.from_iterable(map(self._members, going)), revisit_at=next_due)
 
     def reservation(self, request: RequestView) -> int | None:
         """The upper edge of the bin of its prediction; None (`max_tokens`) where there is none."""
