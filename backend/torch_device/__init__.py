@@ -1,6 +1,1 @@
-"""The device that runs real models through torch."""
-
-from backend.torch_device.device import TorchDevice
-from backend.torch_device.modules import UnsupportedModel
-
-__all__ = ["TorchDevice", "UnsupportedModel"]
+"""Devices that run real models through torch: `choose` picks one. Importing this package does not import torch."""

@@ -1,22 +1,18 @@
-"""Choose how a loaded model runs, check it against the model itself, and size its cache."""
+"""On CPU: choose how a loaded model runs, check it against the model itself, and size its cache."""
 
 from __future__ import annotations
-
-import logging
-from typing import Any
 
 import psutil
 import torch
 
-from backend.torch_device.attention_cpu import GatherAttention, KernelAttention
+from backend.torch_device.attention_cpu import KernelAttention
+from backend.torch_device.attention_gather import GatherAttention
 from backend.torch_device.fused import FusedDecoder, fusible
 from backend.torch_device.loading import Loaded
 from backend.torch_device.modules import Attention, ModulesRunner, UnsupportedModel
 from backend.torch_device.native import load_kernels
-from backend.torch_device.probe import Reference, agrees, disagreement, reference
+from backend.torch_device.probe import reference, runs_rightly
 from backend.torch_device.runner import Runner
-
-logger = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.25  # of what is free, for keys and values, where nothing is said
 
@@ -31,22 +27,28 @@ def cpu_runner(loaded: Loaded, threads: int, block_size: int, fused: bool = True
     kernels = load_kernels(dtype) if compiled and _kernels_fit(loaded, block_size) else None
     if kernels is not None and fused and fusible(model):
         runner: Runner = FusedDecoder(model, kernels, threads, loaded.max_model_len)
-        if _right(runner, loaded, block_size, expected):
+        if runs_rightly(runner, loaded, block_size, expected):
             loaded.model = None  # its weights are packed
             return runner
     attention: Attention = GatherAttention() if kernels is None else KernelAttention(kernels, threads)
     runner = ModulesRunner(model, attention)
-    if not _right(runner, loaded, block_size, expected):
+    if not runs_rightly(runner, loaded, block_size, expected):
         raise UnsupportedModel(f"model {loaded.name}: does not give its own numbers with paged attention")
     return runner
 
 
 def blocks_for_memory(loaded: Loaded, block_size: int, memory: int | None = None) -> int:
     """Blocks that fit `memory` bytes, by default a share of what the system has free; at least one."""
-    room = int(psutil.virtual_memory().available * MEMORY_SHARE) if memory is None else memory
-    blocks = loaded.cache.blocks_in(room, block_size)
+    return blocks_in(
+        loaded, block_size, int(psutil.virtual_memory().available * MEMORY_SHARE) if memory is None else memory
+    )
+
+
+def blocks_in(loaded: Loaded, block_size: int, memory: int) -> int:
+    """Blocks that fit `memory` bytes. Raises ValueError if not even one does."""
+    blocks = loaded.cache.blocks_in(memory, block_size)
     if blocks < 1:
-        raise ValueError(f"model {loaded.name}: {room} bytes hold no block of {block_size} tokens")
+        raise ValueError(f"model {loaded.name}: {memory} bytes hold no block of {block_size} tokens")
     return blocks
 
 
@@ -54,11 +56,3 @@ def _kernels_fit(loaded: Loaded, block_size: int) -> bool:
     """Pairs of tokens and of dimensions lie side by side in bf16; 16 tokens go together in larger blocks."""
     even = loaded.cache.dtype == torch.float32 or not (loaded.cache.head_dim % 2 or block_size % 2)
     return even and (block_size <= 16 or block_size % 16 == 0)
-
-
-def _right(runner: Runner, loaded: Loaded, block_size: int, expected: Reference) -> bool:
-    difference = disagreement(runner, loaded.cache, block_size, expected)
-    right = agrees(difference, loaded.cache.dtype)
-    say: Any = logger.info if right else logger.warning
-    say("%s: %s; differs from the model itself by %.2g of its spread", loaded.name, runner.description, difference)
-    return right

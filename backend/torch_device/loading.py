@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from backend.torch_device.fetch import smollm2_folder
-from backend.torch_device.kv_cache import CacheShape
+from backend.torch_device.hub import check_hub
+from backend.torch_device.kv_cache import CPU, CacheShape
 from backend.torch_device.modules import UnsupportedModel
 
 logger = logging.getLogger(__name__)
@@ -31,10 +33,11 @@ class Loaded:
     cache: CacheShape
 
 
-def load(source: Any, dtype: str = "auto", max_model_len: int | None = None, device: str = "cpu") -> Loaded:
+def load(source: Any, dtype: str = "auto", max_model_len: int | None = None, place: torch.device = CPU) -> Loaded:
     """`source`: a folder, a hub id, "smollm2", or a model that is already there.
 
-    Raises UnsupportedModel, and what transformers raises where nothing can be loaded from `source`.
+    Raises UnsupportedModel, BadConfig for a name that leads nowhere, and what transformers raises where nothing can be
+    loaded from it.
     """
     tokenizer = None
     if isinstance(source, torch.nn.Module):
@@ -43,9 +46,11 @@ def load(source: Any, dtype: str = "auto", max_model_len: int | None = None, dev
     else:
         name = str(source)
         path = smollm2_folder() if name == "smollm2" else source
+        if not Path(path).is_dir():
+            check_hub(name)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
         tokenizer = _tokenizer(path)
-    model = model.eval().requires_grad_(False).to(device)
+    model = model.eval().requires_grad_(False).to(place)
     config = model.config.get_text_config(decoder=True)
     length = _length(name, config, max_model_len)
     _refuse_what_would_be_wrong(name, model, config, length)

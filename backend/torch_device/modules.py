@@ -10,6 +10,7 @@ from transformers import AttentionInterface
 
 from backend.torch_device.kv_cache import KVCache
 from backend.torch_device.step_inputs import StepInputs
+from backend.torch_device.step_tensors import StepTensors, tensors_of
 
 NAME = "batchyard_paged"
 UNKNOWN = ("softcap", "s_aux", "position_bias", "head_mask")  # kinds of attention that ours is not
@@ -21,8 +22,12 @@ class UnsupportedModel(ValueError):
 
 class Attention(Protocol):
     description: str
+    tile: int
+    """Rows of one sequence that it takes together, if it wants to be told which (`StepTensors.tiles`); else 0."""
+    replayable: bool
+    """Whether what it does follows from the tensors alone, so that a CUDA graph may repeat it for other numbers."""
 
-    def bind(self, step: StepInputs, cache: KVCache) -> None:
+    def bind(self, step: StepTensors, cache: KVCache) -> None:
         """What the next calls are about."""
 
     def attend(
@@ -62,13 +67,14 @@ class ModulesRunner:
         model.set_attn_implementation(NAME)
 
     def logits(self, step: StepInputs, cache: KVCache) -> torch.Tensor:
-        self.attention.bind(step, cache)
-        device = cache.data.device
-        ids, positions, rows = (
-            torch.from_numpy(array).to(device, torch.long) for array in (step.ids, step.positions, step.sampled)
-        )
-        keep = {"logits_to_keep": rows} if self._picks_rows else {}
         with torch.inference_mode():
-            out = self.model(input_ids=ids[None], position_ids=positions[None], use_cache=False, **keep).logits[0]
-            logits: torch.Tensor = (out if self._picks_rows else out[rows]).float()
+            return self.forward(tensors_of(step, self.attention.tile, cache.data.device), cache)
+
+    def forward(self, step: StepTensors, cache: KVCache) -> torch.Tensor:
+        """`logits` for inputs that are where the model is; waits for nothing. Under inference mode."""
+        self.attention.bind(step, cache)
+        keep = {"logits_to_keep": step.sampled} if self._picks_rows else {}
+        ids, positions = step.ids[None], step.positions[None]
+        out = self.model(input_ids=ids, position_ids=positions, use_cache=False, **keep).logits[0]
+        logits: torch.Tensor = (out if self._picks_rows else out[step.sampled]).float()
         return logits

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from backend.api import Sampling
@@ -16,27 +18,80 @@ def uniform(seed: int, index: int) -> float:
     return float(generator.random())
 
 
-def draw(logits: torch.Tensor, sampling: Sampling, random: float) -> int:
-    """One id from one row of logits: temperature, then top-k, then top-p of what is left, then the inverse CDF."""
-    scaled = logits.double() / sampling.temperature
-    order: torch.Tensor | None = None
-    if sampling.top_k:
-        scaled, order = torch.topk(scaled, min(sampling.top_k, len(scaled)))
-    elif sampling.top_p < 1:
-        scaled, order = torch.sort(scaled, descending=True, stable=True)
-    weights = torch.softmax(scaled, dim=0)
-    if sampling.top_p < 1:
-        before = torch.cumsum(weights, dim=0) - weights
-        weights = torch.where(before < sampling.top_p, weights, 0.0)
-    sums = torch.cumsum(weights, dim=0)
-    at = torch.searchsorted(sums, sums[-1] * random, right=True).clamp(max=len(sums) - 1)
-    return int(at if order is None else order[at])
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The rows of a batch that are drawn at random, D of them; first those that are drawn from all tokens."""
+
+    rows: npt.NDArray[np.int64]  # (D,) of the logits
+    top_k: npt.NDArray[np.int64]  # (D,) 0: all
+    numbers: npt.NDArray[np.float64]  # (D, 3) temperature, top_p, random number
+    free: int
+    """So many have neither top_k nor top_p: their tokens need no order."""
+
+    @property
+    def limit(self) -> int:
+        """No more of the best tokens than this are of interest to the others; 0: all may be."""
+        limits = self.top_k[self.free :]
+        return int(limits.max()) if len(limits) and limits.min() > 0 else 0
 
 
-def sample(logits: torch.Tensor, rows: Sequence[tuple[Sampling, int, int]]) -> list[int]:
-    """`logits` (n, vocabulary); for each row (sampling, seed, number of the output token)."""
-    ids: list[int] = logits.argmax(dim=-1).tolist()
-    for i, (sampling, seed, index) in enumerate(rows):
-        if sampling.temperature > 0:
-            ids[i] = draw(logits[i], sampling, uniform(seed, index))
+def draws_of(rows: Sequence[tuple[Sampling, int, int]]) -> Draws:
+    """For each row of the logits (sampling, seed, number of the output token)."""
+    drawn = [(sampling, i, uniform(seed, n)) for i, (sampling, seed, n) in enumerate(rows) if sampling.temperature > 0]
+    drawn.sort(key=lambda draw: _cuts(draw[0]))  # stable
+    return Draws(
+        np.array([i for _, i, _ in drawn], dtype=np.int64),
+        np.array([sampling.top_k for sampling, _, _ in drawn], dtype=np.int64),
+        np.array([(s.temperature, s.top_p, random) for s, _, random in drawn], dtype=np.float64).reshape(-1, 3),
+        sum(not _cuts(sampling) for sampling, _, _ in drawn),
+    )
+
+
+def _cuts(sampling: Sampling) -> bool:
+    return sampling.top_k > 0 or sampling.top_p < 1
+
+
+def sample(logits: torch.Tensor, draws: Draws, parts: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
+    """`logits` (n, vocabulary) to ids (n,): the likeliest, or drawn where `draws` says so.
+
+    `parts`: rows, top_k and numbers of `draws` where the logits are, if that is not the host. Nothing waits for them.
+    """
+    ids = logits.argmax(dim=-1)
+    if not len(draws.rows):
+        return ids
+    if parts is None:
+        parts = [torch.from_numpy(part) for part in (draws.rows, draws.top_k, draws.numbers)]
+    rows, top_k, numbers = parts
+    free, chosen = draws.free, logits.index_select(0, rows)
+    if free:
+        ids.index_copy_(0, rows[:free], _drawn(chosen[:free], numbers[:free]))
+    if free < len(rows):
+        ids.index_copy_(0, rows[free:], _drawn_of_best(chosen[free:], numbers[free:], top_k[free:], draws.limit))
     return ids
+
+
+def _drawn(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """By temperature alone."""
+    return _inverse(torch.softmax(logits.double() / numbers[:, :1], dim=-1), numbers)[:, 0]
+
+
+def _drawn_of_best(logits: torch.Tensor, numbers: torch.Tensor, top_k: torch.Tensor, limit: int) -> torch.Tensor:
+    """Temperature, then top-k, then top-p of what is left. `limit`: of so many of the best tokens; 0: of all."""
+    scaled = logits.double() / numbers[:, :1]
+    if limit:
+        scaled, order = torch.topk(scaled, min(limit, scaled.shape[1]))
+    else:
+        scaled, order = torch.sort(scaled, descending=True, stable=True)
+    rank = torch.arange(scaled.shape[1], device=scaled.device)
+    scaled = scaled.masked_fill((top_k[:, None] > 0) & (rank >= top_k[:, None]), -torch.inf)
+    weights = torch.softmax(scaled, dim=-1)
+    top_p, before = numbers[:, 1:2], torch.cumsum(weights, dim=-1) - weights
+    weights = weights.masked_fill((top_p < 1) & (before >= top_p), 0.0)
+    return order.gather(1, _inverse(weights, numbers))[:, 0]
+
+
+def _inverse(weights: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """(D, 1) columns at which the running sum of `weights` (D, tokens) passes its share; the sum need not be 1."""
+    sums = torch.cumsum(weights, dim=-1)
+    at = torch.searchsorted(sums, sums[:, -1:] * numbers[:, 2:], right=True)
+    return at.clamp(max=weights.shape[1] - 1)

@@ -37,6 +37,11 @@ class StepInputs:
         """(S,) KV tokens that each sequence attends to, those of this step included."""
         return self.positions[self.starts[1:] - 1] + 1
 
+    @property
+    def longest(self) -> int:
+        """Rows of the sequence that has the most."""
+        return int(np.diff(self.starts).max())
+
 
 def step_inputs(pieces: Sequence[Piece], block_size: int) -> StepInputs:
     counts = np.array([piece.count for piece in pieces], dtype=np.int32)

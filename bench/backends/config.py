@@ -11,6 +11,7 @@ from omegaconf import MISSING
 from backend.config import HostTimes
 from bench.errors import BadInput
 
+DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -100,17 +101,21 @@ class TorchConfig:
     kind: str = "torch"
     model: str = "smollm2"
     """smollm2, a folder (relative to where the command was started), or an id of the Hugging Face hub."""
+    device: str = "auto"
+    """auto (a GPU where there is one) | cpu | cuda"""
     dtype: str = "auto"
     """auto (as the model was saved) | float32 | bfloat16 | float16"""
     chat: bool = False
     """A prompt is a user's message, put into the model's chat template."""
     threads: int | None = None
-    """Cores that the model uses; default: all."""
+    """Cores that the model uses on CPU; default: all."""
+    graph_seqs: int = 256
+    """On a GPU: the largest decode batch that is captured as a CUDA graph; 0: none is."""
     block_size: int = 16
     num_blocks: int | None = None
     """KV blocks of the pool; default: what fits `kv_memory`."""
     kv_memory: int | None = None
-    """Bytes; default: a quarter of the free memory."""
+    """Bytes; default: a quarter of the free memory, on a GPU four fifths of its own."""
     max_model_len: int | None = None
     """Default: the model's."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -122,6 +127,10 @@ class TorchConfig:
 
     def check(self) -> None:
         """Raise BadInput naming the first key that cannot work."""
+        if self.device not in DEVICES:
+            raise BadInput(f"backend.device: {self.device!r} is none of {', '.join(DEVICES)}")
+        if self.graph_seqs < 0:
+            raise BadInput(f"backend.graph_seqs: {self.graph_seqs} is not >= 0")
         if self.dtype not in DTYPES:
             raise BadInput(f"backend.dtype: {self.dtype!r} is none of {', '.join(DTYPES)}")
         for name in ("threads", "block_size", "num_blocks", "kv_memory", "max_model_len"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from backend.api import Device, Sampling
 from backend.config import EngineConfig
@@ -28,7 +29,8 @@ class RealModel(Served):
         config = self.config
         if config.rehearsals is None or (traffic.output_tokens != NONE).all():
             return traffic
-        about = (config.model, config.dtype, config.chat, config.sampling, engine.max_model_len)
+        kind = self.device.capabilities.kind
+        about = (config.model, config.dtype, kind, config.chat, config.sampling, engine.max_model_len)
         uncut = Served(self.device, None, self.sampling)
         return rehearsed(traffic, uncut, engine, self._base / config.rehearsals, repr(about), progress)
 
@@ -37,6 +39,8 @@ def _device(config: TorchConfig, base: Path) -> Device:
     source = _source(config.model, base)
     try:
         return _load(config, source)
+    except BadInput:
+        raise
     except OSError as error:
         unknown = "" if Path(source).is_dir() else f"{source!r} is no folder here, and from the hub: "
         raise BadInput(f"backend.model: {unknown}{error}") from error
@@ -45,20 +49,27 @@ def _device(config: TorchConfig, base: Path) -> Device:
 
 
 def _load(config: TorchConfig, source: str) -> Device:
-    from backend.torch_device import TorchDevice  # only here: a simulated run needs no torch
+    from backend.torch_device.where import cuda_missing  # only here: a simulated run needs no torch
+
+    missing = cuda_missing()
+    if config.device == "cuda" and missing:
+        raise BadInput(f"backend.device: no cuda here: {missing}; choose backend.device=cpu")
+    from backend.torch_device.cuda_device import CudaDevice
+    from backend.torch_device.device import TorchDevice
     from backend.torch_progress import bars_for_a_person
 
+    settings: dict[str, Any] = {
+        "dtype": config.dtype,
+        "num_blocks": config.num_blocks,
+        "block_size": config.block_size,
+        "kv_memory": config.kv_memory,
+        "max_model_len": config.max_model_len,
+        "chat": config.chat,
+    }
     with bars_for_a_person():
-        return TorchDevice(
-            source,
-            dtype=config.dtype,
-            num_blocks=config.num_blocks,
-            block_size=config.block_size,
-            kv_memory=config.kv_memory,
-            max_model_len=config.max_model_len,
-            threads=config.threads,
-            chat=config.chat,
-        )
+        if config.device == "cpu" or missing:
+            return TorchDevice(source, threads=config.threads, **settings)
+        return CudaDevice(source, graph_seqs=config.graph_seqs, **settings)
 
 
 def _source(model: str, base: Path) -> str:

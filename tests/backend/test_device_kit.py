@@ -10,7 +10,7 @@ from backend.device_kit import TESTS, check_device
 from backend.devices import realtime, simulated
 from backend.realtime import RealTimeDevice, made_up_token
 from backend.simulated import SimulatedDevice
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from torch_models import tiny
 
 

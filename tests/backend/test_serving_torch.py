@@ -12,7 +12,7 @@ from backend.api import Sampling
 from backend.config import EngineConfig
 from backend.errors import Refused
 from backend.load import serve_traffic
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from backend.traffic import NONE
 from policies.fair_share import FairShare
 from policies.fcfs import FCFS

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from backend.api import Sampling
 from backend.device_kit import check_device
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from torch_models import tiny
 
 

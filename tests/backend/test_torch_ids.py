@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from backend.api import Sampling
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from torch_models import generated, prompts, tiny
 from torch_pump import Ask, Pump, once_dispatched
 

@@ -11,8 +11,9 @@ from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralFo
 from transformers import T5ForConditionalGeneration as T5
 
 from backend.api import DeviceFailed, Sampling, Work
-from backend.torch_device import TorchDevice, UnsupportedModel
+from backend.torch_device.device import TorchDevice
 from backend.torch_device.kv_cache import CacheShape
+from backend.torch_device.modules import UnsupportedModel
 from torch_models import VOCABULARY, prompts, tiny
 from torch_pump import Ask, Pump
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from backend.api import Sampling
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from torch_models import VOCABULARY, generated, prompts, tiny
 from torch_pump import Ask, Pump, once_dispatched
 

@@ -12,7 +12,7 @@ from backend.api import Sampling, Work
 from backend.config import EngineConfig
 from backend.engine import Engine
 from backend.request import Request
-from backend.torch_device import TorchDevice
+from backend.torch_device.device import TorchDevice
 from policies.api import Policy
 from policies.fcfs import FCFS
 
