@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Thread
@@ -56,7 +57,7 @@ class PredictionDesk:
         self._answered = answered
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._new: list[Question] = []
+        self._new: deque[Question] = deque()
         self._asked: list[Question] = []
         self._thread: Thread | None = None
 
@@ -89,7 +90,7 @@ class PredictionDesk:
 
     def _next(self) -> None:
         """Ask for all that is new, in a thread that may be left behind: a predictor can hang."""
-        self._asked, self._new = [q for q in self._new if not q.settled], []
+        self._asked, self._new = [q for q in self._new if not q.settled], deque()
         self._thread = None
         if self._asked:
             self._thread = Thread(target=self._run, args=([q.about for q in self._asked],), daemon=True)
@@ -124,6 +125,8 @@ class PredictionDesk:
 
     def _late(self, question: Question) -> None:
         if self._settle(question):
+            while self._new and self._new[0].settled:
+                self._new.popleft()  # behind a call that hangs, they would gather
             self._predictor.failed(f"no answer within {self._limit_s} s")
             [prediction] = self._predictor.check([question.about], None)
             self._answered(question.request, prediction)

@@ -87,7 +87,7 @@ class Pump:
             self.engine.submit(request, self.clock())
             try:
                 self.line.open(work)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 self.engine.end(request, "failed", "failed", str(error))
                 self._tell()
                 raise Refused(str(error)) from error
@@ -276,6 +276,7 @@ class Pump:
             logger.exception("the engine's state is broken, and the records with it")
         for request in untold:
             self._listener.ended(request)
+        self._listener.moved()
         self._wake.set()
 
     async def _finish(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import index
 from types import TracebackType
 from typing import Literal, Protocol, TypedDict, Unpack
 
@@ -101,6 +102,11 @@ class AsyncEngine:
         can = device.capabilities
         size = (can.num_blocks, can.block_size, can.max_model_len)
         known = truth if "oracle" in policy.needs else None
+        config.check()
+        self._max_waiting = config.max_waiting if when_full == "wait" else None
+        if when_full == "wait":
+            # the door sees to it; whom it has called in is not refused because a preempted one came back meanwhile
+            config = replace(config, max_waiting=None)
         self.engine = Engine(policy, config, *size, policy_rng(seed), known)
         self._device = device
         self._predictor = predictor
@@ -110,7 +116,6 @@ class AsyncEngine:
         self._visitors = Visitors(tenants)
         self._visits: dict[str, Visit] = {}
         self._door = Door(self._room)
-        self._max_waiting = config.max_waiting if when_full == "wait" else None
         self._called = 0
         self._coming = 0  # called, and not in the queue yet
         self._closing = False
@@ -134,15 +139,18 @@ class AsyncEngine:
         await self.close()
 
     async def close(self, drain: bool = False) -> None:
-        """Take no more requests, cancel what is open or, to `drain`, let it end; then wait for the device."""
+        """Take no more requests, cancel what is open or, to `drain`, let it end; then wait for the device.
+
+        One that is cut short, by a time limit say, may be called again.
+        """
         self._closing = True
         self._door.shut(Closed("the engine closes"))
         if not drain:
             for request_id in list(self._visits):
                 self.pump.cancel(request_id)
         self.pump.stop()
-        await self._running
-        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        await asyncio.shield(self._running)
+        self._tokenizing.shutdown(wait=False)
         if self._desk is not None:
             await self._desk.close()
 
@@ -176,7 +184,7 @@ class AsyncEngine:
         """Put a request in the queue; it goes on until it ends or `Stream.cancel`.
 
         Raises DuplicateId while a request with this id is live, Refused if it cannot run or the queue is full,
-        ValueError for a text without a tokenizer, Closed, and EngineFailed.
+        TypeError or ValueError for what is no request at all or a text without a tokenizer, Closed, and EngineFailed.
         """
         tenant = self._visitors.tenant(settings.get("tenant", "default"))
         arrival = self.clock()
@@ -193,7 +201,7 @@ class AsyncEngine:
             priority=settings.get("priority", 0),
             deadline=None if wanted is None else arrival + picoseconds(wanted, SECOND),
         )
-        sampling = settings.get("sampling", Sampling())
+        sampling = settings.get("sampling") or Sampling()
         return await self.send(request, prompt, sampling, settings.get("forced_output_tokens"))
 
     async def send(self, request: Request, prompt: Prompt, sampling: Sampling, forced: int | None) -> Stream:
@@ -207,10 +215,11 @@ class AsyncEngine:
             ids = await self._ids(prompt)
             await self._door.enter()
             self._check_open()
+            request.prompt_tokens = len(ids)
+            return self._enter(request, Work(request.id, len(ids), ids, forced, sampling), prompt)
         finally:
             self._coming -= 1
-        request.prompt_tokens = len(ids)
-        return self._enter(request, Work(request.id, len(ids), ids, forced, sampling), prompt)
+            self._door.open()  # whoever was called in and is turned away leaves the place to the next
 
     def cancel(self, request_id: str) -> None:
         """End a request, whoever reads it; of an unknown or ended one, a no-op."""
@@ -225,7 +234,7 @@ class AsyncEngine:
         self._visits[request.id] = Visit(stream, prompt if isinstance(prompt, str) else None)
         try:
             self.pump.submit(request, work)
-        except Refused:
+        except Exception:
             self._visits.pop(request.id, None)
             raise
         if self._desk is not None:
@@ -245,11 +254,17 @@ class AsyncEngine:
     async def _ids(self, prompt: Prompt) -> Sequence[int]:
         """Tokenizing is done in a thread; it counts as waiting."""
         if isinstance(prompt, str):
-            return await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._device.encode, prompt)
-        return prompt
+            return await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._encode, prompt)
+        return [index(token) for token in prompt]
+
+    def _encode(self, text: str) -> Sequence[int]:
+        """Nothing for those who are told next that the engine has closed."""
+        return () if self._closing else self._device.encode(text)
 
     def _room(self) -> int:
-        return BOUNDLESS if self._max_waiting is None else self._max_waiting - self.engine.waiting.size
+        if self._max_waiting is None or self.pump.failure is not None:
+            return BOUNDLESS  # after a failure all come in, to be told of it
+        return self._max_waiting - self.engine.waiting.size
 
     # -- what the pump tells and asks
 
@@ -260,7 +275,8 @@ class AsyncEngine:
         visit = self._visits.pop(request.id, None)
         if visit is None:
             return
-        visit.stream.end(request.state, request.finish_reason, self.clock(), self._error(request))
+        state = request.state or "failed"  # of an engine that broke before it could say so
+        visit.stream.end(state, request.finish_reason, self.clock(), self._error(request))
 
     def _error(self, request: Request) -> Exception | None:
         if request.state == "completed":

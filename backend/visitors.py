@@ -34,11 +34,21 @@ class Visitors:
         return self._tenants[name]
 
     def add(self, r: Request, output_tokens: int | None) -> int:
-        """The row of a request that is about to be submitted; `output_tokens`: its true length, where known."""
+        """The row of a request that is about to be submitted; `output_tokens`: its true length, where known.
+
+        Raises ValueError, and keeps nothing, for what is no integer or has more than 64 bits.
+        """
         deadline = NONE if r.deadline is None else r.deadline
         length = NONE if output_tokens is None else output_tokens
         tenant = self._index[r.tenant]
-        row = (r.arrival, r.prompt_tokens, length, r.max_tokens, tenant, int(r.user), r.priority, deadline)
+        try:
+            row = array(
+                "q", (r.arrival, r.prompt_tokens, length, r.max_tokens, tenant, int(r.user), r.priority, deadline)
+            )
+        except (TypeError, OverflowError) as error:
+            raise ValueError(
+                f"request {r.id}: max_tokens={r.max_tokens!r}, priority={r.priority!r}, user={r.user!r}: {error}"
+            ) from error
         for name, value in zip(COLUMNS, row, strict=True):
             self._columns[name].append(value)
         self._ids.append(r.id)
