@@ -70,6 +70,11 @@ class Sampling:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a single string of `stop`, whose letters would each be one."""
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise ValueError(f"sampling.stop: {self.stop!r} is no tuple of strings")
+
 
 @dataclass(slots=True)
 class Work:

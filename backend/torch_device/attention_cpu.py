@@ -30,6 +30,11 @@ class KernelAttention:
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
+        if len(query) != len(self._bound.host.ids):  # the kernel would write past its buffers
+            raise ValueError(
+                f"{len(query)} rows, but the step has {len(self._bound.host.ids)}: a model that a device runs cannot "
+                "be called beside it"
+            )
         k, v = key.float().contiguous(), value.float().contiguous()
         q = query.contiguous()
         return self.kernels.attend(self._cache, self._step, layer, self.threads, scale, q, k, v)

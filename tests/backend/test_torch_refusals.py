@@ -121,3 +121,18 @@ def test_nothing_is_left_over() -> None:
     made.shutdown()
     made.shutdown()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("stop", ["END", (5,)])
+def test_a_stop_that_is_no_tuple_of_strings_is_refused(stop: Any) -> None:
+    with pytest.raises(ValueError, match=r"sampling\.stop"):
+        Sampling(stop=stop)
+
+
+def test_a_model_that_a_device_runs_cannot_be_called_beside_it() -> None:
+    """The kernel knows the rows of its last step only, and would write past them."""
+    model = tiny("gpt2")
+    device = TorchDevice(model, num_blocks=8, threads=1)
+    with pytest.raises(ValueError, match="cannot be called beside it"):
+        model.generate(torch.tensor([[1, 2, 3, 4, 5, 6, 7]]), max_new_tokens=2)
+    device.shutdown()
