@@ -33,6 +33,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 demo: $(STAMP)
+	@echo "Four policies on the same traffic. Lengths are predicted by a model that learns from the project's own prompts."
 	$(BIN)/batchyard run -m experiment=demo
 	@echo
 	@echo "Compare the runs in MLflow:  $(BIN)/batchyard ui"

@@ -37,6 +37,8 @@ def assemble(
         "finish_reason": _names(requests["finish_reason"].to_numpy(), FINISH_REASONS),
         "detail": pd.Series([details.get(number, "") for number in requests["number"].tolist()], dtype="str"),
     }
+    if traffic.prompts is not None:
+        beside["prompt"] = pd.Series([_writable(traffic.prompts[row]) for row in rows.tolist()], dtype=object)
     for name, values in beside.items():
         requests[name] = values
     hold = Table(HOLD_COLUMNS)
@@ -62,6 +64,11 @@ def assemble(
 def _names(codes: npt.NDArray[np.integer], names: Sequence[str]) -> pd.Series[Any]:
     """Texts, kept once each and not once a row."""
     return pd.Series(pd.Categorical.from_codes(codes.astype(np.int32), categories=pd.Index(list(names))))
+
+
+def _writable(text: str) -> str:
+    """Half a surrogate pair has no UTF-8, and so no place in a file."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _end(requests: pd.DataFrame) -> Time:

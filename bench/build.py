@@ -25,6 +25,8 @@ def build(node: Mapping[str, Any], group: str, contract: type[T]) -> T:
     _check_parameters(_import(target, group), node, group)
     try:
         built = instantiate(node)
+    except BadInput:  # it names its key itself
+        raise
     except (TypeError, ValueError, OSError) as error:
         raise BadInput(f"{group} ({target}): {error}") from error
     if not isinstance(built, contract):

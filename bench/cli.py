@@ -18,6 +18,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "run": Command("bench.hydra_app:main", "run one experiment, or with -m a sweep of them"),
+    "collect": Command("bench.learning.collect:main", "turn finished runs into rows to train a length predictor on"),
+    "train": Command("bench.learning.train:main", "fit a length predictor, score it and put it into MLflow's registry"),
     "check-policy": Command("bench.check_policy:main", "run the conformance kit on a policy"),
     "check-device": Command("bench.check_device:main", "run the device contract's tests on a device"),
     "fetch-model": Command("bench.fetch_model:main", "make the default model ready: smollm2"),

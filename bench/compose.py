@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -20,6 +20,7 @@ from bench.backends.build import build_backend
 from bench.build import build
 from bench.config import Config, check_keys
 from bench.errors import BadInput, named
+from bench.learning.learned import Learned
 from bench.metrics import MetricOptions
 from bench.traffic.build import Built, build_traffic, check_workload
 from bench.traffic.config import InstructionsConfig, SyntheticConfig, TraceConfig, WorkloadConfig
@@ -27,6 +28,9 @@ from policies.api import Policy
 from predictors.api import Predictor
 from predictors.guard import Guarded
 from predictors.noisy_oracle import NoisyOracle
+
+if TYPE_CHECKING:
+    from bench.learning.loading import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,12 @@ class Experiment:
     predictor: Guarded | None
     backend: Backend
     metrics: MetricOptions
+
+    @property
+    def model(self) -> Origin | None:
+        """Of a learned predictor."""
+        predictor = None if self.predictor is None else self.predictor.predictor
+        return predictor.origin if isinstance(predictor, Learned) else None
 
     @property
     def oracle(self) -> bool:
@@ -82,6 +92,8 @@ def composed(
     try:
         built = _built(config, workload, backend, base, progress)
         _check_lengths(built.traffic, backend, policy, predictor, names)
+        if predictor is not None and isinstance(predictor.predictor, Learned):
+            predictor.predictor.check(built.traffic, names["workload"])
         if predictor is not None and isinstance(predictor.predictor, NoisyOracle):
             with named("predictor.kendall_tau"):
                 predictor.predictor.calibrate(built.traffic.output_tokens.tolist())

@@ -23,6 +23,7 @@ from bench.backends.config import (
     TorchConfig,
 )
 from bench.errors import BadInput
+from bench.learning.config import TrainConfig
 from bench.metrics import MetricOptions
 from bench.slo import SloTargets
 from bench.tracking.api import TrackingSettings
@@ -60,6 +61,7 @@ class Config:
 
 SCHEMAS: tuple[tuple[str | None, str, type], ...] = (
     (None, "schema", Config),
+    (None, "train_schema", TrainConfig),
     ("schema/workload", "synthetic", SyntheticConfig),
     ("schema/workload", "instructions", InstructionsConfig),
     ("schema/workload", "trace", TraceConfig),

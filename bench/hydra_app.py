@@ -20,7 +20,7 @@ import conf
 from bench import config, plugins, terminal
 from bench.complaints import FAILED, INTERRUPTED, complain, one_line
 from bench.errors import BadInput
-from bench.hydra_compat import ends_failed_sweeps, hydra_main
+from bench.hydra_compat import TaskFunction, ends_failed_sweeps, hydra_main
 from bench.output import ERROR
 from bench.run import Job, objective, run
 
@@ -37,13 +37,18 @@ class JobFailed(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0, 1 if a run failed, 2 for bad input."""
+    return command(arguments, task, "config")
+
+
+def command(arguments: Sequence[str], task: TaskFunction, config_name: str) -> int:
+    """`task` by Hydra, on the configuration that ``conf/<config_name>.yaml`` and `arguments` compose; the exit code."""
     began = time.time()
     code = 0
     with _command_line(arguments):
         try:
             plugins.register()
             config.register()
-            hydra_main(task, f"pkg://{conf.__name__}", "config")()
+            hydra_main(task, f"pkg://{conf.__name__}", config_name)()
         except JobFailed as failed:  # it has said so itself
             code = FAILED
             if not ends_failed_sweeps():
@@ -64,18 +69,26 @@ def task(settings: DictConfig) -> float | None:
     """One job, in this process or in a worker. The result is what a sweeper like Optuna optimises."""
     hydra = HydraConfig.get()
     alone = hydra.mode is RunMode.RUN
-    label = " ".join(hydra.overrides.task)
-    job = Job(Path(hydra.runtime.output_dir), Path(hydra.runtime.cwd), _choices(hydra), list(hydra.overrides.task))
-    (job.folder / ERROR).unlink(missing_ok=True)
-    try:
-        with terminal.progress(label, shown=alone or hydra.launcher._target_ == SERIAL) as progress:
+    shown = alone or hydra.launcher._target_ == SERIAL
+    with the_job(hydra) as job:
+        with terminal.progress(" ".join(hydra.overrides.task), shown=shown) as progress:
             summary = run(settings, job, progress)
         if alone:
             terminal.show_run(summary, job.folder)
         return objective(settings, summary)
+
+
+@contextmanager
+def the_job(hydra: HydraConf) -> Iterator[Job]:
+    """The job at hand. One that fails says so; on its own it ends the program, in a sweep the others go on."""
+    job = Job(Path(hydra.runtime.output_dir), Path(hydra.runtime.cwd), _choices(hydra), list(hydra.overrides.task))
+    (job.folder / ERROR).unlink(missing_ok=True)
+    try:
+        yield job
     except Exception as error:
-        if alone:
+        if hydra.mode is RunMode.RUN:
             raise SystemExit(complain(error)) from error
+        label = " ".join(hydra.overrides.task)
         (job.folder / ERROR).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
         print(f"job {hydra.job.num} ({label}) failed: {one_line(error)}", file=sys.stderr)
         raise JobFailed(one_line(error), Path(hydra.sweep.dir)) from None

@@ -37,6 +37,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
+def read_timing(folder: Path) -> dict[str, float]:
+    timing: dict[str, float] = json.loads((folder / TIMING).read_text(encoding="utf-8"))
+    return timing
+
+
 def _json(figures: Mapping[str, Any]) -> str:
     return json.dumps(figures, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 

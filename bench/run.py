@@ -22,7 +22,7 @@ from bench.tracking.api import RunInfo, Workload, open_tracker
 from bench.tracking.provenance import provenance, traffic_digest
 from bench.traffic.config import TraceConfig
 
-UNTOLD = ("tracking.", "metrics.slos.", "backend.rehearsals")
+UNTOLD = ("tracking.", "metrics.slos.", "backend.rehearsals", "predictor.store")
 """Keys that are no parameters of a run: where things are recorded, and a second name of the group `slo`."""
 UNNAMED = ("policy=", "policy._target_=", "experiment=")
 """Overrides that the name of a run does not repeat."""
@@ -62,7 +62,12 @@ def run(settings: DictConfig, job: Job, progress: Progress | None = None) -> dic
             progress=progress,
         )
         summary = _summary(experiment, result.records)
-        timing = {**result.timing, "setup_s": built - began, "total_s": perf_counter() - began}
+        timing = {
+            **result.timing,
+            **_predictor_time(experiment),
+            "setup_s": built - began,
+            "total_s": perf_counter() - began,
+        }
         write_results(job.folder, summary, result.records, text, timing)
         tracker.finish(summary, result.records, job.folder)
     return summary
@@ -82,28 +87,37 @@ def objective(config: DictConfig, summary: Mapping[str, Any]) -> float | None:
 def _summary(experiment: Experiment, records: Records) -> dict[str, Any]:
     alone = experiment.backend.alone(experiment.config.engine, records.requests)
     figures = summarise(records, experiment.metrics, alone)
+    return {**figures, "oracle": experiment.oracle, "predictor": _predictor(experiment)}
+
+
+def _predictor(experiment: Experiment) -> dict[str, Any] | None:
+    if experiment.predictor is None:
+        return None
+    return asdict(experiment.predictor.counts) | ({"model": experiment.model.name} if experiment.model else {})
+
+
+def _predictor_time(experiment: Experiment) -> dict[str, float]:
+    """Wall clock of the predictor itself: in all, and of one prediction."""
     predictor = experiment.predictor
-    return {
-        **figures,
-        "oracle": experiment.oracle,
-        "predictor": None if predictor is None else asdict(predictor.counts),
-    }
+    if predictor is None or not predictor.counts.predictions:
+        return {}
+    return {"predictor_s": predictor.seconds, "predictor_ms": 1e3 * predictor.seconds / predictor.counts.predictions}
 
 
 def _info(config: Config, text: str, job: Job) -> RunInfo:
-    swept = dict(_split(override) for override in job.overrides)
+    swept = dict(split_override(override) for override in job.overrides)
     told = [override for override in job.overrides if not override.startswith(UNNAMED)]
     name = " ".join([job.choices["policy"], *told])
     weights = config.metrics.prompt_weight, config.metrics.output_weight
-    return RunInfo(name[:250], _parameters(text, job.choices), text, swept, service_weights=weights)
+    return RunInfo(name[:250], flat_parameters(text, job.choices), text, swept, service_weights=weights)
 
 
-def _split(override: str) -> tuple[str, str]:
+def split_override(override: str) -> tuple[str, str]:
     key, _, value = override.partition("=")
     return key.lstrip("+~"), value
 
 
-def _parameters(text: str, choices: Mapping[str, str]) -> dict[str, object]:
+def flat_parameters(text: str, choices: Mapping[str, str]) -> dict[str, object]:
     """Flat, with the names of the options chosen; what is null was not given and is left out."""
     config = yaml.safe_load(text)
     leaves = {key: value for key, value in _leaves(config) if value is not None and not key.startswith(UNTOLD)}
@@ -126,4 +140,6 @@ def _workload(experiment: Experiment, job: Job) -> Workload:
 
 def _tags(experiment: Experiment, job: Job) -> dict[str, str]:
     kind = experiment.backend.device.capabilities.kind
-    return provenance(experiment.policy, experiment.predictor, experiment.workload.traffic, kind, job.base)
+    tags = provenance(experiment.policy, experiment.predictor, experiment.workload.traffic, kind, job.base)
+    model = experiment.model
+    return tags if model is None else {**tags, "predictor_model": model.name, "predictor_model_hash": model.digest}

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench.output import ERROR, SUMMARY, read_summary
+from bench.output import ERROR, SUMMARY, read_summary, read_timing
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -26,6 +26,12 @@ class Figure(NamedTuple):
     title: str
     value: Callable[[Mapping[str, Any]], float | None]
     format: str
+
+
+class FinishedJob(NamedTuple):
+    overrides: Mapping[str, str]
+    summary: Mapping[str, Any]
+    timing: Mapping[str, float]
 
 
 def _worst_tenant(summary: Mapping[str, Any]) -> float | None:
@@ -63,18 +69,18 @@ def show_run(summary: Mapping[str, Any], folder: Path) -> None:
     table = Table(title="run", title_justify="left")
     _figure_columns(table)
     table.add_row(*_cells([summary]))
-    _print(table, f"{_counts(summary)}   {folder}")
+    print_table(table, f"{_counts(summary)}   {folder}")
 
 
 def show_sweep(folder: Path, since: float) -> None:
     """One row for each combination swept, averaged over seeds. Only jobs that ended after `since` (Unix time) count."""
-    jobs = [(_overrides(path.parent), read_summary(path.parent)) for path in _written(folder, SUMMARY, since)]
+    jobs = finished_jobs(folder, since)
     failed = len(_written(folder, ERROR, since))
     notes = [f"{failed} failed: see {folder}/*/{ERROR}"] if failed else []
-    keys = _varying([overrides for overrides, _ in jobs])
-    rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for overrides, summary in jobs:
-        rows.setdefault(tuple(overrides.get(key, "") for key in keys), []).append(summary)
+    keys = _varying([job.overrides for job in jobs])
+    rows: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for job in jobs:
+        rows.setdefault(tuple(job.overrides.get(key, "") for key in keys), []).append(job.summary)
     table = Table(title="sweep", title_justify="left")
     for key in keys:
         table.add_column(key)
@@ -84,7 +90,13 @@ def show_sweep(folder: Path, since: float) -> None:
         table.add_row(*values, str(len(summaries)), *_cells(summaries))
     if any(len(summaries) > 1 for summaries in rows.values()):
         notes.insert(0, "means over runs")
-    _print(table if rows else None, "   ".join([*notes, str(folder)]))
+    print_table(table if rows else None, "   ".join([*notes, str(folder)]))
+
+
+def finished_jobs(folder: Path, since: float) -> list[FinishedJob]:
+    """The jobs of a sweep that ended after `since` (Unix time)."""
+    folders = [path.parent for path in _written(folder, SUMMARY, since)]
+    return [FinishedJob(_overrides(each), read_summary(each), read_timing(each)) for each in folders]
 
 
 def _written(folder: Path, name: str, since: float) -> list[Path]:
@@ -124,7 +136,7 @@ def _counts(summary: Mapping[str, Any]) -> str:
     return ", ".join(f"{summary[state]:,} {state}" for state in states if state == "completed" or summary.get(state))
 
 
-def _print(table: Table | None, caption: str) -> None:
+def print_table(table: Table | None, caption: str) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     if table is not None:
         console.print(table)

@@ -52,12 +52,12 @@ def _show(options: argparse.Namespace) -> None:
     client = open_store(uri)
     experiment = _experiment(client, options.experiment, uri)
     close_orphans(client, experiment)
-    save_view(client, experiment)
+    query = f"?viewStateShareKey={VIEW}" if save_view(client, experiment) else ""
     if uri.startswith("http"):
-        _announce(client, experiment, uri.rstrip("/"), options.no_browser)
+        _announce(client, experiment, uri.rstrip("/"), query, options.no_browser)
         return
     with stoppable(), serving(uri, options.host, options.port) as server:
-        _announce(client, experiment, f"http://{options.host}:{options.port}", options.no_browser)
+        _announce(client, experiment, f"http://{options.host}:{options.port}", query, options.no_browser)
         server.wait()
 
 
@@ -69,10 +69,10 @@ def _experiment(client: MlflowClient, name: str, uri: str) -> str:
     return str(found.experiment_id)
 
 
-def _announce(client: MlflowClient, experiment: str, base: str, no_browser: bool) -> None:
-    table = f"{base}/#/experiments/{experiment}/runs?viewStateShareKey={VIEW}"
-    charts = f"{table}&compareRunsMode=CHART"
-    print(f"runs     {table}\ncharts   {charts}")
+def _announce(client: MlflowClient, experiment: str, base: str, query: str, no_browser: bool) -> None:
+    table = f"{base}/#/experiments/{experiment}/runs{query}"
+    charts = f"{table}{'&' if query else '?'}compareRunsMode=CHART"
+    print(f"runs     {table}\ncharts   {charts}\nmodels   {base}/#/models")
     compare = None
     if runs := last_sweep(client, experiment):
         query = urllib.parse.urlencode({"runs": json.dumps(runs), "experiments": json.dumps([experiment])})

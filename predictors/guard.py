@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from predictors.api import Prediction, PredictionInput, Predictor, TruthNotDeclared
 from predictors.constant import Constant
@@ -17,7 +18,7 @@ class GuardCounts:
     calls: int = 0
     predictions: int = 0
     clipped: int = 0  # expected was below what was made already, or above max_tokens
-    fallbacks: int = 0  # predictions replaced
+    fallbacks: int = 0  # predictions replaced, or made by a predictor that knew nothing of the request
     errors: int = 0  # calls that raised, or did not return one answer an input
     last_error: str | None = None
 
@@ -37,6 +38,8 @@ class Guarded(Predictor):
         self.needs = predictor.needs
         self.name = name or type(predictor).__name__
         self.counts = GuardCounts()
+        self.seconds = 0.0
+        """Wall clock that the predictor took: not reproducible, and so apart from the counts."""
         self._fallback = Constant(fallback)
 
     def predict(self, inputs: Sequence[PredictionInput]) -> list[Prediction]:
@@ -46,6 +49,7 @@ class Guarded(Predictor):
         """What the predictor says, unchecked; None if it raises. The one place that takes the predictor's time."""
         if "oracle" not in self.needs:
             inputs = [i if i.truth is None else replace(i, truth=None) for i in inputs]
+        began = perf_counter()
         try:
             return list(self.predictor.predict(inputs))
         except TruthNotDeclared:
@@ -53,6 +57,8 @@ class Guarded(Predictor):
         except Exception as error:
             self.failed(f"{type(error).__name__}: {error}")
             return None
+        finally:
+            self.seconds += perf_counter() - began
 
     def failed(self, why: str) -> None:
         """Count a call that brought no answer to each input, whatever the cause."""
@@ -75,6 +81,7 @@ class Guarded(Predictor):
             self.counts.fallbacks += 1
             answer = replace(self._fallback.predict([request])[0], source=f"fallback:{self.name}")
             return _within(request, answer)
+        self.counts.fallbacks += str(answer.source).startswith("fallback:")
         checked = _within(request, answer)
         self.counts.clipped += checked.expected != answer.expected
         return checked

@@ -1,4 +1,4 @@
-"""The second stage: trees that correct the ridge, from the hand-made features, the topics and the tenant."""
+"""The second stage: trees that correct the first, from the hand-made features, the topics and the tenant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.encoder import Floats
-from predictors.survival import Survival
+from predictors.survival import uncut
 from predictors.trees import Trees
 
 LEAST_SPREAD = 0.2
@@ -20,7 +20,7 @@ class Material:
     """What a head is fitted to; lengths as deviations z from their tenant's, in its standard deviations."""
 
     dense: Floats  # (n, features), the tenant's code last (NaN: unseen)
-    ridge: Floats  # (n,) the ridge's prediction of z, by folds that saw no prompt of its group
+    first: Floats  # (n,) the first stage's prediction of z, by folds that saw no prompt of its group
     z: Floats  # (n,) where `capped`, at least
     capped: npt.NDArray[np.bool_]
     center: Floats  # (n,) z -> log-length: center + scale * z
@@ -28,17 +28,11 @@ class Material:
 
     def take(self, rows: npt.NDArray[np.bool_]) -> Material:
         lengths = (self.z[rows], self.capped[rows], self.center[rows], self.scale[rows])
-        return Material(self.dense[rows], self.ridge[rows], *lengths)
+        return Material(self.dense[rows], self.first[rows], *lengths)
 
     def errors(self) -> Floats:
-        """z - ridge; of a cut answer, what it is on average among those as long and longer."""
-        errors = self.z - self.ridge
-        if not self.capped.any() or self.capped.all():
-            return errors
-        beyond = Survival.fit(errors, self.capped).mean_beyond(errors[self.capped])
-        full = errors.copy()
-        full[self.capped] = beyond
-        return full
+        """z - first; of a cut answer, what it is on average among those as long and longer."""
+        return uncut(self.z - self.first, self.capped)
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class Located:
 
 
 class Head(Protocol):
-    def locate(self, dense: Floats, ridge: Floats, center: Floats, scale: Floats) -> Located: ...
+    def locate(self, dense: Floats, first: Floats, center: Floats, scale: Floats) -> Located: ...
 
 
 @dataclass(frozen=True)
@@ -61,13 +55,13 @@ class LengthHead:
     def fit(cls, material: Material, rounds: int, seed: int) -> LengthHead:
         return cls(Trees.grow(material.dense, material.errors(), rounds, seed))
 
-    def locate(self, dense: Floats, ridge: Floats, center: Floats, scale: Floats) -> Located:
-        return Located(ridge + self.trees.predict(dense)[:, 0])
+    def locate(self, dense: Floats, first: Floats, center: Floats, scale: Floats) -> Located:
+        return Located(first + self.trees.predict(dense)[:, 0])
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far the truth is off, by what is asked: trees on the log of the ridge's errors."""
+    """How far the truth is off, by what is asked: trees on the log of the first stage's errors."""
 
     trees: Trees
 

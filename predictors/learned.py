@@ -1,10 +1,10 @@
 """The learned length predictor: what is known of a request at arrival in, a distribution of its length out.
 
-A ridge regression on words and hand-made features comes first, trees correct it, both on the log of the length as a
-deviation from what its tenant usually gets. How far off the truth then was on prompts held out from both, as a share
-of how far off it was expected to be, is the rest of the distribution. Its median is `expected`; the point that 90% stay
-under is `upper` (split conformal prediction with normalised residuals, Lei et al. 2018); and what of it lies beyond the
-tokens made so far is the answer when a request outran its prediction.
+A ridge regression on words and hand-made features and a kernel regression on what prompts are about come first, trees
+correct them, all on the log of the length as a deviation from what its tenant usually gets. How far off the truth then
+was on prompts held out from all, as a share of how far off it was expected to be, is the rest of the distribution. Its
+median is `expected`; the point that 90% stay under is `upper` (split conformal prediction with normalised residuals,
+Lei et al. 2018); and what of it lies beyond the tokens made so far is the answer when a request outran its prediction.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy.typing as npt
 from predictors.api import Prediction, PredictionInput, Predictor
 from predictors.conformal import Residuals
 from predictors.encoder import Encoded, Floats, TextEncoder
+from predictors.first import FirstStage, Told
 from predictors.heads import Head, Located, Spread
-from predictors.linear import Codes, SharedRidge, Tenants
+from predictors.linear import Codes, Tenants
 from predictors.split import FEATURES, check_features
 
 NAME = "learned"
@@ -47,11 +48,11 @@ class LearnedConfig:
     """some of FEATURES and "embedding" """
     quantile: float = 0.9
     """of the true length, that `upper` is calibrated to"""
-    calibration: int = 5_000
+    calibration: int = 2_500
     """held-out rows that this is done on, where there are as many"""
     bins: int = 5
-    topics: int = 60
-    """directions of the words that the trees see"""
+    topics: int = 200
+    """directions of the words in which prompts are compared; the trees see the first few"""
     rounds: int = 300
     """of boosting, at most"""
     seed: int = 0
@@ -97,7 +98,7 @@ class LengthModel:
 
     encoder: TextEncoder
     tenants: Tenants
-    ridge: SharedRidge
+    first: FirstStage
     head: Head
     spread: Spread
     residuals: Residuals  # of requests of which the text says something
@@ -110,9 +111,9 @@ class LengthModel:
 
     def locate(self, known: Known, encoded: Encoded, codes: Codes) -> tuple[Located, Floats]:
         """Where each length lies, and how far off that is expected to be; both in z."""
-        ridge, anybody = self.ridge.predict(encoded.linear, codes)
-        dense = dense_features(known, encoded, anybody, codes)
-        located = self.head.locate(dense, ridge, self.tenants.center[codes], self.tenants.scale[codes])
+        told = self.first.predict(encoded, codes)
+        dense = dense_features(known, encoded, told, codes)
+        located = self.head.locate(dense, told.z, self.tenants.center[codes], self.tenants.scale[codes])
         return located, self.spread.predict(dense)
 
 
@@ -197,12 +198,12 @@ def spoken(
     return texts if "text" in config.features else [None] * len(texts), embeddings
 
 
-def dense_features(known: Known, encoded: Encoded, anybody: Floats, codes: Codes) -> Floats:
+def dense_features(known: Known, encoded: Encoded, told: Told, codes: Codes) -> Floats:
     """(n, features) for the trees; the tenant's code last, NaN where it was never seen."""
     angle = 2 * np.pi * (known.arrivals % DAY) / DAY
     tenant = np.where(codes < 0, np.nan, codes)  # a number that trees may cut anywhere: tenants are few
     columns = [np.log1p(known.prompt_tokens), np.sin(angle), np.cos(angle), tenant]
-    return np.column_stack([encoded.dense, anybody, *columns])
+    return np.column_stack([encoded.dense, told.anybody, told.alike, *columns])
 
 
 def checked_embedder(config: LearnedConfig, embedder: Embedder | None) -> Embedder | None:

@@ -1,4 +1,4 @@
-"""The first stage: a ridge regression whose weights are shared by all tenants, with a deviation for each.
+"""A ridge regression whose weights are shared by all tenants, with a deviation for each.
 
 One model for all learns what all prompts have in common, and a tenant with enough rows its own ways (Daumé III,
 "Frustratingly easy domain adaptation", 2007). A tenant never seen gets the shared part.

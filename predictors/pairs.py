@@ -30,6 +30,7 @@ COLUMNS = {
 NO_LIMIT = 10**6
 """`max_tokens` of a row without a limit of its own."""
 MOST_TOKENS = 10**9
+SECOND, MOST_SECONDS = 10**12, 9_000_000
 TOKENS_PER_CHARACTER = 0.25
 LENGTHS = ("length", "output_tokens", "response_tokens_est")
 PROMPT_TOKENS = ("prompt_tokens", "prompt_tokens_est")
@@ -44,7 +45,9 @@ class BadRows(ValueError):
 def read_pairs(path: str | Path, caps: Mapping[str, int] | None = None) -> pd.DataFrame:
     """Rows of a JSONL file, gzipped or not: `prompt` and a length (LENGTHS), and what else is given.
 
-    `caps`: by model, the length from which an answer counts as cut. Raises BadRows, naming file and line.
+    Beside those of the pairs there are `tenant` (else the model), `arrival_s`, and `capped` (else an answer of its
+    limit's length is); a row with `prompt_tokens` need not have a prompt. `caps`: by model, the length from which an
+    answer counts as cut. Raises BadRows, naming file and line.
     """
     path = Path(path)
     caps = caps or {}
@@ -119,25 +122,31 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _row(pair: Mapping[str, Any], place: str, source: str, caps: Mapping[str, int]) -> dict[str, Any]:
-    text = pair.get("prompt")
-    if not isinstance(text, str):
+    text, tokens = pair.get("prompt"), _count(pair, PROMPT_TOKENS, place)
+    if not isinstance(text, str) and (text is not None or tokens is None):
         raise BadRows(f"{place}: no prompt; found {', '.join(pair)}")
     length = _count(pair, LENGTHS, place)
     if length is None:
         raise BadRows(f"{place}: no length; found {', '.join(pair)}, expected one of {', '.join(LENGTHS)}")
-    tokens = _count(pair, PROMPT_TOKENS, place)
     model = str(pair.get("model", "default"))
     limit = _count(pair, ("max_tokens", "max_new_tokens"), place) or NO_LIMIT
     return {
         "text": text,
-        "prompt_tokens": round(len(text) * TOKENS_PER_CHARACTER) if tokens is None else tokens,
-        "tenant": model,
-        "arrival": 0,
+        "prompt_tokens": round(len(text or "") * TOKENS_PER_CHARACTER) if tokens is None else tokens,
+        "tenant": str(pair.get("tenant", model)),
+        "arrival": _arrival(pair, place),
         "max_tokens": max(limit, length),  # counted by another tokenizer, an answer may be longer than its limit
         "source": str(pair.get("source", source)),
         "length": max(1, length),
-        "capped": length >= min(limit, caps.get(model, NO_LIMIT)),
+        "capped": pair.get("capped") is True or length >= min(limit, caps.get(model, NO_LIMIT)),
     }
+
+
+def _arrival(pair: Mapping[str, Any], place: str) -> int:
+    seconds = pair.get("arrival_s", 0)
+    if not isinstance(seconds, int | float) or not 0 <= seconds < MOST_SECONDS:
+        raise BadRows(f"{place}: arrival_s is {seconds!r}, not a time in seconds")
+    return round(seconds * SECOND)
 
 
 def _count(pair: Mapping[str, Any], names: Sequence[str], place: str) -> int | None:

@@ -34,27 +34,27 @@ class RankHead:
 
     @classmethod
     def fit(cls, material: Material, seed: int) -> RankHead:
-        x = _features(material.dense, material.ridge)
+        x = _features(material.dense, material.first)
         center, scale = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-9
         x = _standard(x, center, scale)
         longer, shorter = _pairs(material, np.random.default_rng(seed))
         signs = np.resize([1, -1], len(longer))  # as many pairs one way round as the other
         model = LogisticRegression(C=REGULARITY, fit_intercept=False)
         model.fit((x[longer] - x[shorter]) * signs[:, None], signs)
-        z = material.ridge + material.errors()
+        z = material.first + material.errors()
         slope, offset = np.polyfit(x @ model.coef_[0], z, 1)
         weights = slope * model.coef_[0]
         curve = IsotonicRegression().fit(x @ weights + offset, z)
         return cls(center, scale, weights, float(offset), curve.X_thresholds_, curve.y_thresholds_)
 
-    def locate(self, dense: Floats, ridge: Floats, center: Floats, scale: Floats) -> Located:
-        score = _standard(_features(dense, ridge), self.center, self.scale) @ self.weights + self.offset
+    def locate(self, dense: Floats, first: Floats, center: Floats, scale: Floats) -> Located:
+        score = _standard(_features(dense, first), self.center, self.scale) @ self.weights + self.offset
         return Located(np.interp(score, self.scores, self.lengths), score=center + scale * score)
 
 
-def _features(dense: Floats, ridge: Floats) -> Floats:
-    """The ridge's prediction beside all but the tenant."""
-    return np.hstack([ridge[:, None], dense[:, :-1]])
+def _features(dense: Floats, first: Floats) -> Floats:
+    """The first stage's prediction beside all but the tenant."""
+    return np.hstack([first[:, None], dense[:, :-1]])
 
 
 def _standard(x: Floats, center: Floats, scale: Floats) -> Floats:

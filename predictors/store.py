@@ -22,7 +22,9 @@ from predictors.classes import ClassHead
 from predictors.conformal import Residuals
 from predictors.encoder import TextEncoder
 from predictors.features import FEATURES
+from predictors.first import FirstStage
 from predictors.heads import LengthHead, Spread
+from predictors.kernel import KernelRidge
 from predictors.learned import Embedder, LearnedConfig, LearnedPredictor, LengthModel
 from predictors.linear import SharedRidge, Tenants
 from predictors.ranker import RankHead
@@ -30,14 +32,14 @@ from predictors.survival import Survival
 from predictors.trees import Trees
 
 KIND = "batchyard length predictor"
-VERSION = 1
+VERSION = 2
 """Of what is stored; raised when an older file would be read wrongly."""
 MODEL, ABOUT = "model.skops", "model.json"
 
 PARTS: dict[str, type[Any]] = {
     part.__name__: part
     for part in (
-        *(LengthModel, TextEncoder, Tenants, SharedRidge, LengthHead, RankHead, ClassHead),
+        *(LengthModel, TextEncoder, Tenants, FirstStage, SharedRidge, KernelRidge, LengthHead, RankHead, ClassHead),
         *(Trees, Spread, Residuals, Survival),
     )
 }
@@ -70,7 +72,7 @@ def save(predictor: LearnedPredictor, folder: str | Path) -> Path:
 def load(folder: str | Path, embedder: Embedder | None = None) -> LearnedPredictor:
     """The predictor that `save` wrote. Raises BadModel, in one line."""
     folder = Path(folder)
-    about = _about(folder)
+    about = description(folder)
     config = LearnedConfig(**{**about["config"], "features": tuple(about["config"]["features"])})
     wanted = about["embedder"]
     if wanted and (embedder is None or embedder.name != wanted):
@@ -90,8 +92,8 @@ def load(folder: str | Path, embedder: Embedder | None = None) -> LearnedPredict
     return LearnedPredictor(model, config, embedder)
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    """What model.json says, if this program can read such a model."""
+def description(folder: Path) -> dict[str, Any]:
+    """What model.json says, if this program can read such a model; raises BadModel."""
     path = folder / ABOUT
     if not path.is_file() or not (folder / MODEL).is_file():
         raise BadModel(f"{folder}: no {KIND}: expected {MODEL} and {ABOUT} (batchyard train makes them)")

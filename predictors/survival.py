@@ -68,6 +68,15 @@ class Survival:
         return mean
 
 
+def uncut(errors: Floats, capped: npt.NDArray[np.bool_]) -> Floats:
+    """(n,) errors, where `capped` (at least) raised to the mean of those as large and larger."""
+    if not capped.any() or capped.all():
+        return errors
+    full = errors.copy()
+    full[capped] = Survival.fit(errors, capped).mean_beyond(errors[capped])
+    return full
+
+
 def _kaplan_meier(values: Floats, capped: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """The curve at each known value, beginning with 1 just below the least."""
     deaths_at, deaths = np.unique(values[~capped], return_counts=True)

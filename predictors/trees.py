@@ -18,8 +18,8 @@ from predictors.encoder import Floats
 
 CHUNK = 1024
 """Rows walked at once."""
-ROWS_PER_ROUND = 12
-"""Few rows carry few corrections: there are at most rows / 12 rounds, and trees of rows / 300 leaves."""
+ROWS_PER_ROUND = 30
+"""Few rows carry few corrections: there are at most rows / 30 rounds, and trees of rows / 300 leaves."""
 FEWEST_ROUNDS = 40
 LEARNING_RATE = 0.05
 ROWS_PER_LEAF = 300

@@ -66,27 +66,23 @@ class MlflowTracker(Tracker):
         client.log_text(run.id, info.config, "config.yaml")
 
     def describe(self, workload: Workload, tags: Mapping[str, str]) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag, RunTag
+        from mlflow.entities import RunTag
 
         run = self._running()
-        profile = json.dumps({"requests": workload.requests, "tenants": workload.tenants})
-        source = json.dumps({"uri": workload.source})
-        dataset = Dataset(workload.name, workload.digest, "local", source, profile=profile)
-        run.client.log_inputs(run.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "workload")])])
+        profile = {"requests": workload.requests, "tenants": workload.tenants}
+        self._data_set(workload.name, workload.digest, workload.source, profile, "workload")
         run.client.log_batch(run.id, tags=[RunTag(name, value) for name, value in tags.items()])
 
     def finish(self, summary: Mapping[str, Any], records: Records, folder: Path) -> None:
-        from mlflow.entities import Metric, RunTag
+        from mlflow.entities import RunTag
 
         run = self._running()
         figures, undefined = metrics_of(summary)
         timeline = timeline_of(records, run.info.service_weights)
-        metrics = [Metric(name, value, _now_ms(), 0) for name, value in figures.items()]
         tags = [RunTag("undefined", ", ".join(undefined))] if undefined else []
-        run.client.log_batch(run.id, metrics=[*metrics, *_points(timeline, run.began_ms)], tags=tags)
+        run.client.log_batch(run.id, metrics=[*bars(figures), *_points(timeline, run.began_ms)], tags=tags)
         run.client.log_artifacts(run.id, str(folder))
-        run.client.set_terminated(run.id, "FINISHED")
-        self._run = None
+        self._end()
 
     def fail(self, error: BaseException) -> None:
         run, self._run = self._run, None
@@ -99,6 +95,18 @@ class MlflowTracker(Tracker):
                 run.client.log_text(run.id, "".join(traceback.format_exception(error)), "error.txt")
             except Exception as trouble:
                 error.add_note(f"MLflow run {run.id} could not be closed: {trouble}")
+
+    def _data_set(self, name: str, digest: str, source: str, profile: Mapping[str, object], context: str) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        run = self._running()
+        dataset = Dataset(name, digest, "local", json.dumps({"uri": source}), profile=json.dumps(profile))
+        run.client.log_inputs(run.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+
+    def _end(self) -> None:
+        run = self._running()
+        run.client.set_terminated(run.id, "FINISHED")
+        self._run = None
 
     def _running(self) -> _Run:
         if self._run is None:
@@ -134,6 +142,12 @@ def _text(value: object) -> str:
     """As YAML would have it, cut to what MLflow takes."""
     text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - len(CUT)] + CUT
+
+
+def bars(figures: Mapping[str, float]) -> list[Metric]:
+    from mlflow.entities import Metric
+
+    return [Metric(name, value, _now_ms(), 0) for name, value in figures.items()]
 
 
 def _points(timeline: Timeline, began_ms: int) -> Iterator[Metric]:

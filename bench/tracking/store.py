@@ -27,8 +27,9 @@ QUIET = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_AGENT_HINT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-"""No telemetry, no hints, no tales of table creation; what the user has set stays."""
+"""No telemetry, no hints, no tales of table creation, no bar for a file of a moment; what the user has set stays."""
 
 
 def store_uri(configured: str, base: Path) -> str:

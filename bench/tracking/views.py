@@ -41,9 +41,11 @@ JOBS = "params.policy != ''"
 """Without the parents of sweeps, which have no figures."""
 
 
-def save_view(client: MlflowClient, experiment: str) -> None:
+def save_view(client: MlflowClient, experiment: str) -> bool:
     """The latest first, flat: MLflow hides the jobs of a sweep below its parent where the sort key is its own
-    ``attributes.start_time``, without the quotes."""
+    ``attributes.start_time``, without the quotes. False, and none saved, where the only runs are trainings."""
+    if not client.search_runs([experiment], JOBS, max_results=1) and client.search_runs([experiment], max_results=1):
+        return False
     widths = {NAME: 220, "runDateAndNestInfo": 150, "duration": 80, **COLUMNS}
     view = {
         "searchFilter": JOBS,
@@ -59,6 +61,7 @@ def save_view(client: MlflowClient, experiment: str) -> None:
         "compareRunCharts": [_parallel(), _scatter("throughput/output_throughput", "fairness/max_service_difference")],
     }
     client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{VIEW}", json.dumps(view))
+    return True
 
 
 def _parallel() -> dict[str, object]:

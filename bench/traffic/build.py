@@ -50,7 +50,9 @@ def build_traffic(config: WorkloadConfig, seed: int, max_model_len: int, root: P
     if max_model_len < 2:
         raise BadInput(f"max_model_len: {max_model_len} leaves no room for a prompt and an answer")
     if not isinstance(config, TraceConfig):
-        traffic = synthesize(config, seed, root) if isinstance(config, SyntheticConfig) else instruct(config, seed)
+        traffic = (
+            synthesize(config, seed, root) if isinstance(config, SyntheticConfig) else instruct(config, seed, root)
+        )
         return Built(traffic, {"requests": len(traffic)})
     path = root / (config.path or "")
     loaded = FORMATS[config.format or ""](path, config.strict, seed)

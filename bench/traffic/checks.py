@@ -166,9 +166,27 @@ def check_synthetic(config: SyntheticConfig) -> None:
 
 def check_instructions(config: InstructionsConfig) -> None:
     check_drawn(config, config.tenants)
+    one_of(f"{KEY}.lengths", config.lengths, ("model", "corpus"))
+    if config.noise is not None and not 0 <= config.noise <= 5:
+        raise BadInput(f"{KEY}.noise: {config.noise:g} is not between 0 and 5")
+    _check_drawn_length(f"{KEY}.noise", config.noise is not None, config)
+    _check_context(f"{KEY}.context", config.context, config)
     for name, tenant in config.tenants.items():
         for end in ("typical_min", "typical_max"):
             at_least(f"{KEY}.tenants.{name}.{end}", getattr(tenant, end), 1)
+        _check_context(f"{KEY}.tenants.{name}.context", inherit(tenant.context, config.context), config)
+
+
+def _check_context(key: str, context: LengthConfig, config: InstructionsConfig) -> None:
+    given = context != LengthConfig()
+    _check_drawn_length(key, given, config)
+    if given:
+        check_length(key, context)
+
+
+def _check_drawn_length(key: str, given: bool, config: InstructionsConfig) -> None:
+    if given and config.lengths == "model":
+        raise BadInput(f"{key}: a model reads the text and decides itself; set {KEY}.lengths=corpus, or leave it out")
 
 
 def check_trace(config: TraceConfig, formats: Collection[str]) -> None:

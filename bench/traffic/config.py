@@ -91,6 +91,7 @@ class InstructedTenantConfig(SenderConfig):
 
     typical_min: int | None = None  # only prompts whose answers typically have so many tokens: of a guess, not of the
     typical_max: int | None = None  # model's own
+    context: LengthConfig = field(default_factory=LengthConfig)
 
 
 @dataclass
@@ -119,12 +120,19 @@ class SyntheticConfig(DrawnConfig):
 
 @dataclass
 class InstructionsConfig(DrawnConfig):
-    """Real prompts; the model decides how long it answers, up to `max_tokens`."""
+    """Real prompts; the model decides how long it answers, up to `max_tokens`.
+
+    Or `lengths` are drawn as those of the corpus that the prompts are from, so that no model is needed: around what is
+    typical of each prompt, which can be learned, with `noise`, which cannot.
+    """
 
     kind: str = "instructions"
     rate: float | None = 2.0
     requests: int | None = 60
     max_tokens: int | None = 64
+    lengths: str = "model"  # model | corpus
+    noise: float | None = None  # of corpus: of the log-length, times a t with 5 degrees of freedom; 0.52 if not given
+    context: LengthConfig = field(default_factory=LengthConfig)  # of corpus: tokens beside the text; none if not given
     tenants: dict[str, InstructedTenantConfig] = field(default_factory=dict)  # none: one called "default"
 
 

@@ -17,7 +17,10 @@ CONF = ROOT / "conf"
 ON_A_MODEL = {"demo_real"}  # tests/e2e/test_torch_run.py has them, on a small one
 EXPERIMENTS = sorted({path.stem for path in (CONF / "experiment").glob("*.yaml")} - ON_A_MODEL)
 TARGETS = sorted(
-    path for group in ("policy", "predictor") for path in (CONF / group).glob("*.yaml") if path.stem != "none"
+    path
+    for group in ("policy", "predictor")
+    for path in (CONF / group).glob("*.yaml")
+    if path.stem not in ("none", "learned_rank", "learned_class")
 )
 MLFLOW_LABEL = 10  # characters that parallel coordinates show of a value
 
@@ -26,6 +29,7 @@ SMALL = {
     "fairness": ["workload.duration_s=3"],
     "overlap": ["workload.requests=30"],
     "multi_bin_static": ["workload.requests=200"],
+    "predictor_quality": ["workload.requests=40", "policy=ssjf", "predictor=constant,learned,oracle", "seed=0"],
 }
 
 
@@ -45,11 +49,21 @@ def test_options_name_parameters_that_exist_with_their_defaults(path: Path) -> N
     target = option.pop("_target_")
     parameters = inspect.signature(locate(target)).parameters  # type: ignore[arg-type]
     assert list(option) == list(parameters)
-    chosen = {"relative_error", "seed"}  # one accuracy has to be given; the seed is the run's
+    chosen = {"relative_error", "seed", "store"}  # one accuracy has to be given; the others are the run's
+    chosen -= {"seed"} if path.stem == "learned" else set()
     for name, value in option.items():
         if name not in chosen:
             default = parameters[name].default
             assert value == (list(default) if isinstance(default, tuple) else default), name
+
+
+@pytest.mark.parametrize(("option", "objective"), [("learned_rank", "rank"), ("learned_class", "class")])
+def test_learned_predictors_differ_in_their_objective_alone(option: str, objective: str, batchyard: Batchyard) -> None:
+    whole, other = (
+        yaml.safe_load(batchyard("--cfg", "job", f"predictor={name}", small=False).out)["predictor"]
+        for name in ("learned", option)
+    )
+    assert other == whole | {"objective": objective}
 
 
 @pytest.mark.parametrize("group", ["policy", "predictor"])
@@ -60,7 +74,7 @@ def test_names_differ_within_what_the_comparison_page_shows(group: str) -> None:
 
 CHOICES = [
     f"{group}={path.stem}"
-    for group in ("workload", "backend", "engine", "slo", "backend/cost")
+    for group in ("workload", "backend", "engine", "slo", "suite", "backend/cost")
     for path in sorted((CONF / group).glob("*.yaml"))
 ]
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from backend.traffic import NONE, Traffic
+from bench.errors import BadInput
 from bench.traffic.build import build_traffic
-from bench.traffic.config import InstructedTenantConfig, InstructionsConfig
+from bench.traffic.config import InstructedTenantConfig, InstructionsConfig, LengthConfig
 from predictors.corpus import make_corpus
 
 
@@ -64,3 +65,49 @@ def test_the_seed_decides_and_neither_another_tenant_nor_more_requests_move_a_pr
     first = prompts_of(alone, 0)
     assert prompts_of(both, 0)[: len(first)] == first
     assert prompts_of(both, 1)[: len(first)] != first
+
+
+def test_the_corpus_knows_lengths_too_with_the_noise_that_was_asked_for() -> None:
+    known = make_corpus(100_000, seed=1, tenants=("plain",))
+    typical = dict(zip(known.rows["text"], known.typical, strict=True))
+
+    def spread(noise: float | None) -> float:
+        got = build(requests=3000, max_tokens=None, lengths="corpus", noise=noise)
+        assert (got.prompt_tokens > 0).all()
+        assert got.prompts is not None
+        logs = [
+            np.log(length / typical[text])
+            for text, length in zip(got.prompts, got.output_tokens, strict=True)
+            if typical.get(text, 0) > 30  # where rounding does not matter
+        ]
+        return float(np.std(logs))
+
+    assert spread(0.0) < 0.02
+    assert spread(None) == pytest.approx(0.52 * np.sqrt(5 / 3), rel=0.1)  # of a t with 5 degrees of freedom
+    assert spread(1.0) > 1.7 * spread(None)
+
+
+def test_context_adds_tokens_and_no_text() -> None:
+    with_context = InstructedTenantConfig(context=LengthConfig(kind="fixed", mean=500))
+    bare, added = (
+        build(requests=50, lengths="corpus", tenants={"a": tenant})
+        for tenant in (InstructedTenantConfig(), with_context)
+    )
+    assert (added.prompt_tokens - bare.prompt_tokens == 500).all()
+    assert added.prompts == bare.prompts
+    assert (added.output_tokens == bare.output_tokens).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"lengths": "guessed"}, "workload.lengths: 'guessed'"),
+        ({"noise": 0.5}, "workload.noise: a model reads the text"),
+        ({"lengths": "corpus", "noise": -1.0}, "workload.noise: -1"),
+        ({"context": LengthConfig(mean=5.0)}, "workload.context: a model reads the text"),
+        ({"lengths": "corpus", "context": LengthConfig(kind="zipf")}, "workload.context.exponent: missing"),
+    ],
+)
+def test_lengths_that_make_no_sense_are_refused(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(BadInput, match=named):
+        build(**settings)

@@ -45,6 +45,19 @@ def test_words_are_learned_for_each_tenant(rows):
     assert story.expected > 10 * number.expected
 
 
+def test_tuned_a_sign_is_a_word_too(rows):
+    signs = rows.assign(
+        text=[f"about {text.split()[-1]} {'?' if i % 2 else '!'}" for i, text in enumerate(rows.text)],
+        length=[20 + i % 7 if i % 2 else 400 + i % 7 for i in range(600)],
+    )
+    plain, tuned = (Baseline("words", TfidfRidge(signs, tuned), signs) for tuned in (False, True))
+    first, second = (
+        [a.expected for a in words.predict([asked("about tea !"), asked("about tea ?")])] for words in (plain, tuned)
+    )
+    assert first[0] == pytest.approx(first[1])
+    assert second[0] > 2 * second[1]
+
+
 def test_a_baseline_too_goes_beyond_what_was_made(rows):
     (answer,) = Baseline("median", Median(rows), rows).predict([asked(made=4000)])
     assert 4001 <= answer.expected <= answer.upper <= 4096

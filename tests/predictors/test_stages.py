@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from predictors.heads import LengthHead, Material, Spread
+from predictors.heads import Material, Spread
 from predictors.learned import LearnedConfig
 from predictors.linear import FEWEST_ROWS, UNSEEN, SharedRidge, Tenants, out_of_fold
+from predictors.pairs import frame
 from predictors.ranker import RankHead, _pairs
-from predictors.training import _folds, _held_out_errors
+from predictors.score import score
+from predictors.split import groups_of
+from predictors.training import _folds, fit
 
 rng = np.random.default_rng(0)
 
@@ -53,27 +56,10 @@ def test_out_of_fold_no_row_is_predicted_from_its_own_length():
     assert abs(np.corrcoef(unseen, z)[0, 1]) < 0.5
 
 
-def test_calibration_sees_errors_on_rows_that_were_not_fitted():
-    noise = material()
-    config = LearnedConfig(rounds=60)
-    head, spread = LengthHead.fit(noise, 60, 0), Spread.fit(noise, 60, 0)
-    fitted = (noise.z - head.locate(noise.dense, noise.ridge, noise.center, noise.scale).z) / spread.predict(
-        noise.dense
-    )
-    held_out = _held_out_errors(noise, np.arange(800) % 5, config)
-    assert not np.isnan(held_out).any()
-    assert held_out.std() > 1.1 * fitted.std()
-
-
-def test_no_more_folds_are_held_out_than_calibration_needs():
-    errors = _held_out_errors(material(), np.arange(800) % 5, LearnedConfig(rounds=4, calibration=300))
-    assert np.isnan(errors).reshape(160, 5).all(axis=0).tolist() == [False, False, True, True, True]
-
-
 def test_a_conversation_stays_in_one_fold(corpus):
     rows = corpus.rows.head(300).copy()
     rows["text"] = [f"User: {i // 3}" + "\n\nAssistant: yes.\n\nUser: more" * (i % 3) for i in range(300)]
-    folds = _folds(rows, seed=0)
+    folds = _folds(groups_of(rows), seed=0)
     assert (folds.reshape(100, 3) == folds[::3, None]).all()
     assert sorted(np.bincount(folds).tolist()) == [60] * 5
 
@@ -96,7 +82,23 @@ def test_pairs_are_of_one_tenant_and_their_order_is_sure():
 def test_a_rank_is_learned_from_the_order_alone():
     """Lengths bent by any increasing function are ranked the same."""
     plain = material(3000, z=lambda x: x[:, 0] - 0.5 * x[:, 1] + 0.3 * rng.standard_normal(len(x)))
-    bent = Material(plain.dense, plain.ridge, np.sinh(2 * plain.z), plain.capped, plain.center, plain.scale)
-    scores = [RankHead.fit(m, 0).locate(m.dense, m.ridge, m.center, m.scale).score for m in (plain, bent)]
+    bent = Material(plain.dense, plain.first, np.sinh(2 * plain.z), plain.capped, plain.center, plain.scale)
+    scores = [RankHead.fit(m, 0).locate(m.dense, m.first, m.center, m.scale).score for m in (plain, bent)]
     assert np.corrcoef(*scores)[0, 1] > 0.999
     assert np.corrcoef(scores[0], plain.dense[:, 0] - 0.5 * plain.dense[:, 1])[0, 1] > 0.99
+
+
+def test_calibration_is_on_prompts_that_were_not_fitted():
+    """Random words and random lengths: what is fitted looks far better known than what comes."""
+    words = [f"word{i}" for i in range(300)]
+
+    def rows(n):
+        texts = [" ".join(rng.choice(words, 8)) for _ in range(n)]
+        lengths = np.exp(rng.normal(5, 1, n)).astype(np.int64) + 1
+        return frame({"text": texts, "prompt_tokens": 8, "tenant": "t", "arrival": 0, "max_tokens": 10**6,
+                      "source": "s", "length": lengths, "capped": False})  # fmt: skip
+
+    fitted = rows(600)
+    predictor = fit(fitted, LearnedConfig(rounds=40, topics=10))
+    assert score(predictor, fitted)["coverage"] > 0.93
+    assert score(predictor, rows(1500))["coverage"] == pytest.approx(0.9, abs=0.035)

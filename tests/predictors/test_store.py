@@ -68,7 +68,7 @@ def test_nothing_in_the_file_is_a_pickle_or_needs_trust(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "format version 2, this program reads 1"),
+        ({"version": 1}, "format version 1, this program reads 2"),
         ({"kind": "a bread recipe"}, "holds a 'a bread recipe', not a 'batchyard length predictor'"),
         ({"scikit_learn": "0.24.2"}, f"made with scikit-learn 0.24.2, here is {sklearn.__version__}"),
         ({"features": ["mood"]}, "made with other features"),
