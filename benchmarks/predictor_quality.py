@@ -1,4 +1,4 @@
-"""How well lengths are predicted on real prompts: makes predictors/RESULTS.md, about an hour on two idle cores.
+"""How well lengths are predicted on real prompts: makes predictors/RESULTS.md, an hour or two on two cores.
 
     python benchmarks/predictor_quality.py [--seeds 5] [--sets NAME ...] [--models NAME ...] [--embedder NAME]
 

@@ -76,6 +76,8 @@ part of seed 0; they are the same for all sets, and some of those prompts are in
 def _reached(figures: Figures) -> str:
     lines = []
     for model in (TEXT, BOTH):
+        if missing := [s.title for s in SETS if s.by == "prompt" and not _runs(figures, s, model)]:
+            lines.append(f"`{model}` **was not run on {', '.join(missing)}**")
         for baseline in (PLAIN, TUNED):
             gains = {s.title: _gain(figures, s, model, baseline) for s in SETS if _runs(figures, s, model)}
             short = [f"{title} ({gain:+.3f})" for title, gain in gains.items() if gain < REQUIRED]
@@ -243,7 +245,8 @@ def _across(figures: Figures) -> str:
     head = ["trained on", "tested on", "model", "τ", "MAE", "mean length", "fallbacks"]
     return f"""## From one source to another
 
-One seed; prompts that stand in both are left out of the test. Sizes do not carry over where another model answers.
+One seed; prompts that stand in both are left out of the test. Little carries over, of the order or of the sizes: a
+predictor has to be trained on what it will be asked.
 
 {_table(head, rows)}"""
 

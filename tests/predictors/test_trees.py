@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from predictors.trees import CHUNK, Trees, _options
+from predictors.trees import CHUNK, ROWS_PER_ROUND, Trees, _options
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((3 * CHUNK // 2, 8))
@@ -40,4 +40,4 @@ def test_a_feature_that_nobody_knows_does_no_harm():
 def test_few_rows_make_few_and_small_trees():
     few, many = Trees.grow(X[:120], Y[:120], 300, 0), Trees.grow(X, Y, 300, 0)
     assert len(few.roots) == 40
-    assert len(many.roots) == len(X) // 12
+    assert len(many.roots) == len(X) // ROWS_PER_ROUND
