@@ -38,7 +38,7 @@ from backend.spells import begin_spell, commit_late, credit_prompt, settle
 from backend.tenants import Tenant
 from backend.views import EngineFace, RequestFace, Truth, face
 from backend.waiting import WaitingQueue
-from backend.watches import OUTRAN, Watches
+from backend.watches import Watches
 from policies.api import Decision, Limits, Policy, Time
 from predictors.api import Prediction
 
@@ -326,9 +326,10 @@ class Engine:
             while members.ending.get(batch):
                 self.end(members.ending[batch][0], "completed", "length")
             members.ending.pop(batch, None)
-        if reached := self.watches.due(batch):
-            events.outran = [request for kind, request in reached if kind == OUTRAN]
-            events.reached = [*events.reached, *(request for kind, request in reached if kind != OUTRAN)]
+        if due := self.watches.due(batch):
+            events.outran, reached = due
+            if reached:
+                events.reached = [*events.reached, *reached]
         if members.leaving and (gone := members.freed_by(batch, now)):
             for request in gone:
                 if request.phase == Phase.DONE:

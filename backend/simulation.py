@@ -185,7 +185,8 @@ class Simulation:
             self._tell()
         if self.now >= self.horizon:
             return False
-        if len(in_flight) < self.depth and engine.live and self._plan():
+        planned = len(in_flight) < self.depth and bool(engine.live) and self._plan()
+        if planned and (len(in_flight) < self.depth or clients.due <= self.now or self.now >= self.horizon):
             return True
         event = self._next_event()
         if in_flight:

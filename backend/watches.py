@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from backend.request import Phase, Request
@@ -51,17 +50,18 @@ class Watches:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, batch: int) -> Sequence[tuple[str, Request]]:
-        """Those whose tokens are reached by the commit of `batch`."""
+    def due(self, batch: int) -> tuple[list[Request], list[Request]] | None:
+        """By the commit of `batch`: those who outran their prediction, those who have as much as wanted; or nobody."""
         heap = self._heap
         if not heap or heap[0][0] > batch:
-            return ()
-        reached: list[tuple[str, Request]] = []
+            return None
+        outran: list[Request] = []
+        reached: list[Request] = []
         while heap and heap[0][0] <= batch:
             _, _, epoch, kind, request = heappop(heap)
             if _current(epoch, request):
-                reached.append((kind, request))
-        return reached
+                (outran if kind == OUTRAN else reached).append(request)
+        return outran, reached
 
     def _push(self, request: Request, tokens: int, kind: str) -> None:
         batch = request.anchor + max(0, tokens - request.base - 1)

@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round of less work instead of three")
     parser.add_argument("--model", default="smollm2")
     options = parser.parse_args()
-    requests, rounds = (40, 1) if options.quick else (120, 3)
+    requests, rounds = (40, 1) if options.quick else (80, 3)
     kinds: dict[str, Callable[[float], None]] = {"sleep": sleep, "busy": busy}
     cases = [("sleep", 0), *((kind, ms) for kind in kinds for ms in (5, 10))]
     measured: dict[tuple[str, int, bool], list[Measured]] = {}

@@ -1,6 +1,6 @@
 """Speed of the simulated GPU, from the first event to the last commit, records included, files apart, on one core.
 
-    python benchmarks/simulation.py [--quick] [--peers DIR]
+    python benchmarks/simulation.py [--quick] [--peers DIR] [--only opened]
 
 DIR holds the compiled peer: ``ve-aisim/bin/aisimulate`` and ``aisimulate.yaml``, the work of the closed loop here.
 """
@@ -166,33 +166,52 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less work, best of 2; figures are named by their size")
     parser.add_argument("--peers", type=Path, help="folder of the compiled peer")
+    parser.add_argument("--only", choices=[part.__name__ for part in PARTS], help="one part of the figures")
     options = parser.parse_args()
-    quick: bool = options.quick
-    rounds = range(2 if quick else 5)
-
     show("calibration", max(calibration() for _ in range(5)), "turns/s")
+    for part in PARTS:
+        if options.only in (None, part.__name__):
+            part(options.quick, options.peers)
+
+
+def closed(quick: bool, peers: Path | None) -> None:
+    rounds = _rounds(quick)
     work = closed_loop(1000 if quick else 5000)
     show("simulated_requests_per_s", max(speed(work, FCFS) for _ in rounds), "requests/s", ">= 20000")
-    if options.peers:
-        pairs = [speed(work, FCFS) / peer_speed(options.peers) for _ in rounds]
+    if peers:
+        pairs = [speed(work, FCFS) / peer_speed(peers) for _ in rounds]
         show("ratio_to_aisimulate", statistics.median(pairs), "x")
 
+
+def opened(quick: bool, peers: Path | None) -> None:
     work = lognormal(1000 if quick else 5000, load_of(0.8, 2000))
     for name, policy in POLICIES.items():
         figure = f"simulated_requests_per_s_open_{name}"
-        show(figure, max(speed(work, policy) for _ in rounds), "requests/s", ">= 10000")
+        show(figure, max(speed(work, policy) for _ in _rounds(quick)), "requests/s", ">= 10000")
+
+
+def admission(quick: bool, peers: Path | None) -> None:
     for name, policy in POLICIES.items():
         few, many = [
-            min(admission_cost(policy, waiting, 5000 if quick else 25_000) for _ in rounds)
+            min(admission_cost(policy, waiting, 5000 if quick else 25_000) for _ in _rounds(quick))
             for waiting in (1000, 100_000)
         ]
         show(f"admission_cost_ratio_100k_{name}", many / few, "x", "<= 2")
 
+
+def large(quick: bool, peers: Path | None) -> None:
     size, n = ("20k", 20_000) if quick else ("1m", 1_000_000)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         took, peak = process.submit(million, n).result()
     show(f"seconds_{size}", took, "s", None if quick else "<= 120")
     show(f"peak_rss_mib_{size}", peak, "MiB", None if quick else "<= 1024")
+
+
+def _rounds(quick: bool) -> range:
+    return range(2 if quick else 5)
+
+
+PARTS = (closed, opened, admission, large)
 
 
 if __name__ == "__main__":

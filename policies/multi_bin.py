@@ -112,8 +112,10 @@ class MultiBin(Policy):
             self._leave(request)
 
     def decide(self, view: EngineView) -> Decision:
-        most = 1 if self._one_batch else view.free_slots  # no more batches than admissions
-        ready = [batch for lane in self._formed for batch in islice(lane, most)]
+        ready: list[_Batch] = []
+        for lane in self._formed:
+            if lane:
+                ready += islice(lane, self._most(view))
         now, wait = view.now, self._max_wait
         next_due: Time | None = None
         for batch in self._filling:
@@ -125,13 +127,17 @@ class MultiBin(Policy):
                     next_due = due
         if not ready and not self._preempted.members:
             return Decision(revisit_at=next_due)
-        going = [self._preempted, *sorted(ready, key=self._place)[:most]]
+        going = [self._preempted, *sorted(ready, key=self._place)[: self._most(view)]]
         return Decision(chain.from_iterable(map(self._members, going)), revisit_at=next_due)
 
     def reservation(self, request: RequestView) -> int | None:
         """The upper edge of the bin of its prediction; None (`max_tokens`) where there is none."""
         upper = math.inf if request.prediction is None else self._edges.upper(request.prediction.expected)
         return None if upper >= request.max_tokens else math.ceil(upper)
+
+    def _most(self, view: EngineView) -> int:
+        """No more batches than admissions."""
+        return 1 if self._one_batch else view.free_slots
 
     def _join(self, request: RequestView, batch: _Batch) -> None:
         if not batch.members:
