@@ -4,8 +4,8 @@
 
 A *sleep* stands for a host core that is free; a busy loop takes a core from the model, and Python's lock from the
 engine. `overlap_hides_<kind>_<ms>` is the share of what the work costs without overlap that it does not cost with it,
-by the wall clock, on which a device drifts too; `unexposed_<kind>_<ms>` is the share of the host time, with overlap, beside
-which the device was busy, by the run's records.
+by the wall clock, on which a device drifts too; `unexposed_<kind>_<ms>` is the share of the host time, with overlap,
+beside which the device was busy, by the run's records.
 """
 
 from __future__ import annotations
