@@ -17,3 +17,8 @@ def named(key: str) -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise BadInput(str(error) if str(error).startswith(key) else f"{key}: {error}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Of what a library says: the rest is for its developers."""
+    return str(error).partition("\n")[0]

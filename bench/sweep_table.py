@@ -20,4 +20,7 @@ class SweepTable(Callback):
         self._began = time.time()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        show_sweep(Path(config.hydra.sweep.dir), since=self._began)
+        self.show(Path(config.hydra.sweep.dir), self._began)
+
+    def show(self, folder: Path, since: float) -> None:
+        show_sweep(folder, since)

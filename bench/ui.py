@@ -17,7 +17,7 @@ from bench.errors import BadInput
 from bench.tracking.orphans import close_orphans
 from bench.tracking.server import serving
 from bench.tracking.signals import stoppable
-from bench.tracking.store import SQLITE, open_store, store_uri
+from bench.tracking.store import USUAL, missing_file, open_store, store_uri
 from bench.tracking.views import VIEW, last_sweep, save_view
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="batchyard ui", description="Compare runs in MLflow's web pages.")
-    parser.add_argument("--uri", default=f"{SQLITE}runs/mlflow.db", help="the store (MLFLOW_TRACKING_URI overrides it)")
+    parser.add_argument("--uri", default=USUAL, help="the store (MLFLOW_TRACKING_URI overrides it)")
     parser.add_argument("--experiment", default="batchyard")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=5000)
@@ -47,8 +47,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show(options: argparse.Namespace) -> None:
     uri = store_uri(options.uri, Path.cwd())
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
-        raise BadInput(f"no runs yet: there is no {uri.removeprefix(SQLITE)}; `batchyard run` makes one")
+    if file := missing_file(uri):
+        raise BadInput(f"no runs yet: there is no {file}; `batchyard run` makes one")
     client = open_store(uri)
     experiment = _experiment(client, options.experiment, uri)
     close_orphans(client, experiment)

@@ -19,7 +19,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from cuda_models import FAMILIES, VOCABULARY, generated, large, tiny
 from figures import show
 from rich.console import Console
 from rich.table import Table
+from workload import traffic
 
 from backend.api import Device, Sampling
 from backend.config import EngineConfig
@@ -39,7 +40,7 @@ from backend.torch_device.cuda_device import CudaDevice
 from backend.torch_device.device import TorchDevice
 from backend.torch_device.modules import UnsupportedModel
 from backend.torch_device.where import cuda_missing
-from backend.traffic import NONE, Tenant, Traffic
+from backend.traffic import NONE, Traffic
 from bench.metrics import MetricOptions, summarise
 from policies.fcfs import FCFS
 
@@ -216,20 +217,9 @@ def _pool(on: str) -> dict[str, int]:
 def _traffic(requests: int, on: str) -> Traffic:
     """All are there at the beginning; lengths are forced."""
     prompt, output = (512, 128) if on == "cuda" else (64, 24)
-    rows = np.arange(requests)
-    columns = {
-        name: np.full(requests, NONE, dtype=np.int64) for name in ("max_tokens", "deadline", "cancel_after", "patience")
-    }
-    zeros = {name: np.zeros(requests, dtype=np.int64) for name in ("arrival", "tenant", "user", "priority", "slo")}
-    return Traffic(
-        prompt_tokens=np.full(requests, prompt, dtype=np.int64),
-        output_tokens=np.full(requests, output, dtype=np.int64),
-        cancel_tokens=np.where(rows % 8 == 7, 20, NONE).astype(np.int64),
-        tenants=[Tenant("all")],
-        concurrency=32,
-        **columns,
-        **zeros,
-    )
+    fixed = np.ones(requests, dtype=np.int64)
+    leaves = np.where(np.arange(requests) % 8 == 7, 20, NONE).astype(np.int64)
+    return replace(traffic(fixed * 0, fixed * prompt, fixed * output, concurrency=32), cancel_tokens=leaves)
 
 
 def _forget() -> None:

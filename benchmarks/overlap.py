@@ -14,17 +14,18 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
 from figures import show
+from workload import traffic
 
 from backend.config import EngineConfig
 from backend.load import serve_traffic
 from backend.torch_device.device import TorchDevice
-from backend.traffic import NONE, Tenant, Traffic
+from backend.traffic import Traffic
 from bench.metrics import MetricOptions, summarise
 from policies.api import Decision, EngineView
 from policies.fcfs import FCFS
@@ -70,33 +71,17 @@ class Measured:
 def work(requests: int) -> Traffic:
     """Short prompts, 20 to 60 tokens of output each, as the limit: all that runs is kept."""
     rng = np.random.default_rng(0)
-    ones = np.ones(requests, dtype=np.int64)
     lengths = rng.integers(20, 60, requests)
-    return Traffic(
-        arrival=0 * ones,
-        prompt_tokens=16 * ones,
-        output_tokens=lengths,
-        max_tokens=lengths,
-        tenant=0 * ones,
-        user=0 * ones,
-        priority=0 * ones,
-        deadline=NONE * ones,
-        cancel_after=NONE * ones,
-        cancel_tokens=NONE * ones,
-        patience=NONE * ones,
-        slo=0 * ones,
-        tenants=[Tenant("all")],
-        concurrency=CLIENTS,
-    )
+    fixed = np.ones(requests, dtype=np.int64)
+    return replace(traffic(fixed * 0, fixed * 16, lengths, concurrency=CLIENTS), max_tokens=lengths)
 
 
 def measure(model: str, requests: int, overlap: bool, think: Callable[[float], None], seconds: float) -> Measured:
     device = TorchDevice(model, num_blocks=200)
     policy = Deliberate(think, seconds)
     config = EngineConfig(max_num_seqs=SEQUENCES, max_num_batched_tokens=512, overlap=overlap)
-    traffic = work(requests)
     try:
-        run = serve_traffic(traffic, policy, device, config)
+        run = serve_traffic(work(requests), policy, device, config)
     finally:
         device.shutdown()
     summary = summarise(run.records, MetricOptions())

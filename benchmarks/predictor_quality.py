@@ -26,20 +26,14 @@ from predictor_sets import CONVERSATIONS, load_sets
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from predictors.api import Predictor
-from predictors.baselines import Baseline, Median, Model, PromptLength, TenantAverage, TfidfRidge
+from predictors.baselines import BASELINES, Baseline, Median, TfidfRidge
 from predictors.learned import Embedder, LearnedConfig
 from predictors.score import score, tau_b
 from predictors.split import check_split, split_by_prompt
 from predictors.training import fit
 
 ROOT = Path(__file__).resolve().parents[1]
-BASELINES: dict[str, Callable[[pd.DataFrame], Model]] = {
-    "median": Median,
-    "prompt length": PromptLength,
-    "tenant average": TenantAverage,
-    "TF-IDF + ridge": TfidfRidge,
-    "TF-IDF + ridge, tuned": partial(TfidfRidge, tuned=True),
-}
+COMPARED = {**BASELINES, "TF-IDF + ridge, tuned": partial(TfidfRidge, tuned=True)}
 TEXT = ("text", "prompt_tokens", "tenant", "time")
 VARIANTS = {
     "learned, rank": LearnedConfig(objective="rank"),
@@ -105,7 +99,7 @@ def _studies(sets: dict[str, pd.DataFrame], options: argparse.Namespace, embedde
     """Each figure to be made, as "set | split | predictor | seed": what is required first, then what is wanted too."""
     names = options.sets or list(sets)
     every, some = range(options.seeds), range(min(options.seeds, FEW_SEEDS))
-    yield from _models(sets, names, (*BASELINES, "learned"), every, embedder)
+    yield from _models(sets, names, (*COMPARED, "learned"), every, embedder)
     if "MT-bench-101" in names:
         for seed in every:
             yield f"MT-bench-101 | prompt | shuffled lengths | {seed}", _shuffled(sets["MT-bench-101"], seed)
@@ -139,8 +133,8 @@ def _scored(
     model: str, train: pd.DataFrame, test: pd.DataFrame, seed: int, embedder: Embedder | None
 ) -> Callable[[], dict[str, float]]:
     def work() -> dict[str, float]:
-        if model in BASELINES:
-            predictor: Predictor = Baseline(model, BASELINES[model](train), train)
+        if model in COMPARED:
+            predictor: Predictor = Baseline(model, COMPARED[model](train), train)
         else:
             config = replace({"learned": LearnedConfig(), **VARIANTS, **EMBEDDED}[model], seed=seed)
             predictor = fit(train, config, embedder if "embedding" in config.features else None)

@@ -23,13 +23,14 @@ from time import perf_counter
 
 import numpy as np
 from figures import calibration, seconds, show
+from workload import traffic
 
 from backend.config import SECOND, EngineConfig, HostTimes
 from backend.costs import RooflineCost
 from backend.hardware import GPUS, MODELS
 from backend.simulated import SimulatedDevice
 from backend.simulation import Run, simulate
-from backend.traffic import NONE, Column, Tenant, Traffic
+from backend.traffic import Traffic
 from policies.api import Policy
 from policies.fair_share import FairShare
 from policies.fcfs import FCFS
@@ -45,29 +46,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 MODEL = MODELS["Llama-3.1-8B"]
 COST = RooflineCost(MODEL, GPUS["H100"], compute_efficiency=0.6, memory_efficiency=0.8)
-
-
-def traffic(
-    arrival: Column, prompt: Column, output: Column, *, tenants: int = 1, concurrency: int | None = None
-) -> Traffic:
-    n = len(arrival)
-    zero, none = np.zeros(n, dtype=np.int64), np.full(n, NONE, dtype=np.int64)
-    return Traffic(
-        arrival=arrival,
-        prompt_tokens=prompt,
-        output_tokens=output,
-        max_tokens=none,
-        tenant=np.arange(n, dtype=np.int64) % tenants,
-        user=zero,
-        priority=zero,
-        deadline=none,
-        cancel_after=none,
-        cancel_tokens=none,
-        patience=none,
-        slo=zero,
-        tenants=[Tenant(f"tenant-{i}") for i in range(tenants)],
-        concurrency=concurrency,
-    )
 
 
 def closed_loop(n: int) -> Traffic:

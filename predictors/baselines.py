@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,13 +13,12 @@ from sklearn.linear_model import Ridge
 
 from predictors.api import Prediction, PredictionInput, Predictor
 from predictors.conformal import rank_bound
-from predictors.encoder import Floats
+from predictors.encoder import WITH_SIGNS, Floats
 from predictors.pairs import inputs_of
 from predictors.split import groups_of, held_out
 
 STRENGTHS = {"l2": (0.3, 1.0, 3.0, 10.0), None: (300.0, 1000.0, 3000.0, 10000.0)}
 """Of the ridge, by the norm of a prompt's words."""
-WITH_SIGNS = r"\w+|[^\w\s]"
 
 
 class Model(Protocol):
@@ -92,6 +91,15 @@ class TfidfRidge:
             if len(at):
                 logs[at] = ridge.predict(words.transform([inputs[int(i)].text or "" for i in at]))
         return logs
+
+
+BASELINES: Mapping[str, Callable[[pd.DataFrame], Model]] = {
+    "TF-IDF + ridge": TfidfRidge,
+    "tenant average": TenantAverage,
+    "prompt length": PromptLength,
+    "median": Median,
+}
+"""The strongest first."""
 
 
 def _tfidf_ridge(rows: pd.DataFrame, tuned: bool) -> tuple[TfidfVectorizer, Ridge]:

@@ -30,8 +30,11 @@ TOPIC_DISTANCE = 0.6
 TREE_TOPICS = 60
 FARTHEST = 4.0  # standard deviations
 
+WITH_SIGNS = r"\w+|[^\w\s]"
+"""Single letters and signs are words too."""
+
 _WORDS = HashingVectorizer(
-    n_features=BUCKETS, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", alternate_sign=False, norm=None
+    n_features=BUCKETS, ngram_range=(1, 2), token_pattern=WITH_SIGNS, alternate_sign=False, norm=None
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.complaints import complain
 from bench.errors import BadInput
-from bench.tracking.store import SQLITE
+from bench.tracking.store import USUAL
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="folder of a run or a sweep, or an MLflow run id")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="to write: .jsonl or .jsonl.gz")
-    parser.add_argument("--uri", default=f"{SQLITE}runs/mlflow.db", help="the store (MLFLOW_TRACKING_URI overrides it)")
+    parser.add_argument("--uri", default=USUAL, help="the store (MLFLOW_TRACKING_URI overrides it)")
     given = parser.parse_args(arguments)
     try:
         print(_collect(given.sources, Path(given.output), given.uri))

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter
 
 import pandas as pd
 
 from predictors.api import PredictionInput, Predictor
-from predictors.baselines import Baseline, Median, Model, PromptLength, TenantAverage, TfidfRidge
+from predictors.baselines import BASELINES, Baseline
 from predictors.pairs import inputs_of
 from predictors.score import score
 
 LEARNED = "learned"
-BASELINES: Mapping[str, Callable[[pd.DataFrame], Model]] = {
-    "TF-IDF + ridge": TfidfRidge,
-    "tenant average": TenantAverage,
-    "prompt length": PromptLength,
-    "median": Median,
-}
 REPEATS = 20
 
 Figures = dict[str, dict[str, float]]

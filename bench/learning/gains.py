@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 from rich.table import Table
 
+from bench.sweep_table import SweepTable
 from bench.terminal import FinishedJob, finished_jobs, print_table
 
 NOTHING, ALL = "constant", "oracle"
@@ -33,17 +31,9 @@ FIGURES = (
 )
 
 
-class GainsTable(Callback):
-    """For ``hydra.callbacks``."""
-
-    def __init__(self) -> None:
-        self._began = 0.0
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        self._began = time.time()
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        show_gains(finished_jobs(Path(config.hydra.sweep.dir), self._began))
+class GainsTable(SweepTable):
+    def show(self, folder: Path, since: float) -> None:
+        show_gains(finished_jobs(folder, since))
 
 
 def show_gains(jobs: Sequence[FinishedJob]) -> None:

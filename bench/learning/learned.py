@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backend.traffic import Traffic
 from bench.errors import BadInput
+from bench.tracking.store import USUAL
 from predictors.api import Prediction, PredictionInput, Predictor
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class Learned(Predictor):
     def __init__(
         self,
         model: str = "corpus",
-        store: str = "sqlite:///runs/mlflow.db",
+        store: str = USUAL,
         objective: str | None = None,
         features: Sequence[str] | None = None,
         embedder: str | None = None,

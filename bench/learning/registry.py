@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.errors import BadInput
-from bench.tracking.store import SQLITE, open_store, store_uri
+from bench.errors import BadInput, first_line
+from bench.tracking.store import missing_file, open_store, store_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,7 +25,7 @@ def register(client: MlflowClient, run: str, folder: str, name: str, alias: str 
         client.create_registered_model(name, description="How long will the answer be? Trained by batchyard train.")
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise BadInput(f"register.name={name}: {_first_line(error)}") from error
+            raise BadInput(f"register.name={name}: {first_line(error)}") from error
     source = f"{client.get_run(run).info.artifact_uri}/{folder}"
     version = client.create_model_version(name, source, run).version
     if alias is not None:
@@ -42,10 +42,8 @@ def fetch(address: str, store: str, base: Path) -> tuple[Path, str]:
     if form is None:
         raise BadInput(f"predictor.model: {address!r} is neither models:/NAME@ALIAS nor models:/NAME/VERSION")
     uri = store_uri(store, base)
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
-        raise BadInput(
-            f"predictor.model: {address}: there is no {uri.removeprefix(SQLITE)}; `batchyard train` makes one"
-        )
+    if file := missing_file(uri):
+        raise BadInput(f"predictor.model: {address}: there is no {file}; `batchyard train` makes one")
     client = open_store(uri)
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
@@ -56,7 +54,7 @@ def fetch(address: str, store: str, base: Path) -> tuple[Path, str]:
         folder = Path(download_artifacts(artifact_uri=source, tracking_uri=uri))
     except (MlflowException, OSError) as error:
         raise BadInput(
-            f"predictor.model: {address}: not in {uri} ({_first_line(error)}); there are {_known(client)}"
+            f"predictor.model: {address}: not in {uri} ({first_line(error)}); there are {_known(client)}"
         ) from error
     return folder, f"{ADDRESS}{found.name}/{found.version}"
 
@@ -74,7 +72,3 @@ def _known(client: MlflowClient) -> str:
     return ", ".join([*named, *(f"{ADDRESS}{model.name}" for model in models if not model.aliases)]) or (
         "none: `batchyard train` makes one"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import yaml
 
-from bench.errors import BadInput
+from bench.errors import BadInput, first_line
 from bench.output import CONFIG, SUMMARY
 from bench.tracking.mlflow_tracker import PARENT_TAG
-from bench.tracking.store import SQLITE, open_store, store_uri
+from bench.tracking.store import missing_file, open_store, store_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -64,8 +64,7 @@ def _read(folder: Path, name: str) -> FinishedRun:
 
 
 def _tracked(run: str, uri: str) -> Iterator[FinishedRun]:
-    file = uri.removeprefix(SQLITE)
-    if file != uri and not Path(file).exists():
+    if file := missing_file(uri):
         raise BadInput(f"{run}: there is no store {file}; name another with --uri")
     client = open_store(uri)
     from mlflow.exceptions import MlflowException
@@ -80,8 +79,7 @@ def _tracked(run: str, uri: str) -> Iterator[FinishedRun]:
                     client.download_artifacts(each, artifact, folder)
                 yield _read(Path(folder), each)
     except (MlflowException, OSError) as error:
-        why = str(error).partition("\n")[0]
-        raise BadInput(f"{run}: cannot be read from {uri}: {why}") from error
+        raise BadInput(f"{run}: cannot be read from {uri}: {first_line(error)}") from error
 
 
 def _finished(client: MlflowClient, run: str) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 from backend.records import Records
 from bench.errors import BadInput
 from bench.tracking.signals import stoppable
+from bench.tracking.store import USUAL
 
 
 @dataclass
@@ -25,7 +26,7 @@ class TrackingSettings:
     """The configuration group `tracking`."""
 
     kind: str = "mlflow"  # mlflow | none
-    uri: str = "sqlite:///runs/mlflow.db"  # relative to where the command was started; MLFLOW_TRACKING_URI overrides
+    uri: str = USUAL  # relative to where the command was started; MLFLOW_TRACKING_URI overrides
     experiment: str = "batchyard"
 
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from bench.errors import BadInput
+from bench.errors import BadInput, first_line
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment
 
 SQLITE = "sqlite:///"
+USUAL = f"{SQLITE}runs/mlflow.db"
+"""The store where nothing else is said."""
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -37,6 +39,12 @@ def store_uri(configured: str, base: Path) -> str:
     uri = os.environ.get("MLFLOW_TRACKING_URI") or configured
     file = _sqlite_file(uri)
     return uri if file is None else f"{SQLITE}{(base / file).resolve()}"
+
+
+def missing_file(uri: str) -> Path | None:
+    """The SQLite file of the store at `uri` if it is not there: `open_store` would make it, and it would be empty."""
+    file = _sqlite_file(uri)
+    return None if file is None or Path(file).exists() else Path(file)
 
 
 def open_store(uri: str) -> MlflowClient:
@@ -90,7 +98,7 @@ def _naming(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, sqlite3.Error, OSError) as error:
-        why = str(error).partition("\n")[0]
+        why = first_line(error)
         raise BadInput(f"tracking: no MLflow store at {uri}: {why}; set tracking.uri, or tracking=none") from error
 
 

@@ -17,12 +17,19 @@ from backend.torch_device.cuda_device import CudaDevice
 from backend.torch_device.device import TorchDevice
 from backend.torch_device.where import cuda_missing
 from loose_lanes import LooseLanes
+from torch_laws import (
+    FREE,
+    PROMPTS,
+    THREE,
+    alone,
+    neighbour_cancelled_after,
+    preempted_after,
+    preempted_for_want_of_blocks,
+)
 from torch_models import generated, prompts, tiny
-from torch_pump import Ask, Pump, once_dispatched
+from torch_pump import Ask, Pump
 
 COUNT = 12
-PROMPTS = prompts(1, 7, 33, 16, 50, 3, 90, 12)
-FREE = Sampling(ignore_eos=True)
 MISSING = cuda_missing()
 
 
@@ -39,8 +46,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def solo(family: str) -> list[list[int]]:
-    model = tiny(family)
-    return [generated(model, prompt, COUNT) for prompt in PROMPTS]
+    return alone(family, PROMPTS, COUNT)
 
 
 @pytest.fixture(scope="module", params=[0, 6], ids=["as they come", "fixed sizes"])
@@ -68,8 +74,7 @@ def llama() -> Iterator[CudaDevice]:
 
 @pytest.fixture(scope="module")
 def llama_solo() -> list[list[int]]:
-    model = tiny("llama")
-    return [generated(model, prompt, COUNT) for prompt in PROMPTS[1:4]]
+    return alone("llama", THREE, COUNT)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -77,31 +82,19 @@ def llama_solo() -> list[list[int]]:
 def test_preempted_right_after_dispatching_step_k(
     llama: CudaDevice, llama_solo: list[list[int]], k: int, overlap: bool
 ) -> None:
-    """What is recomputed ends with the token that was under way."""
-    pump = Pump(llama, overlap, max_num_batched_tokens=12, max_num_seqs=3)
-    pump.planning = once_dispatched(k, "1", lambda engine, request: engine.preempt(request))
-    assert [a.ids for a in pump.run([Ask(p, COUNT, FREE) for p in PROMPTS[1:4]])] == llama_solo
-    assert pump.preemptions == 1
+    preempted_after(llama, llama_solo, k, overlap)
 
 
 @pytest.mark.parametrize("k", range(2, COUNT, 3))
 def test_neighbours_cancelled_after_step_k(llama: CudaDevice, llama_solo: list[list[int]], k: int) -> None:
-    pump = Pump(llama, max_num_seqs=3)
-    pump.planning = once_dispatched(k, "0", lambda engine, request: engine.cancel(request.id, engine.now))
-    left, *others = pump.run([Ask(p, COUNT, FREE) for p in PROMPTS[1:4]])
-    assert [a.ids for a in others] == llama_solo[1:]
-    assert left.ids == llama_solo[0][: len(left.ids)]
+    neighbour_cancelled_after(llama, llama_solo, k)
 
 
 def test_too_few_blocks_preempt_and_recompute() -> None:
-    """Four prompts of 50 and 80 outputs on 20 blocks of 16: 36 would be needed."""
+    """80 outputs on 20 blocks of 16: 36 would be needed."""
     small = on_cpu(num_blocks=20)
-    pump = Pump(small, max_num_batched_tokens=32)
-    lengths = prompts(50, 50, 50, 50)
-    answers = pump.run([Ask(p, 80, FREE) for p in lengths])
+    preempted_for_want_of_blocks(small, 80)
     small.shutdown()
-    assert pump.preemptions > 0
-    assert [a.ids for a in answers] == [generated(tiny("llama"), p, 80) for p in lengths]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -111,7 +104,7 @@ def test_nothing_is_overwritten_before_it_was_read(seed: int, llama_solo: list[l
     made._lanes = LooseLanes(made._clock, seed)
     for _ in range(3):
         pump = Pump(made, max_num_seqs=3, max_num_batched_tokens=12)
-        assert [a.ids for a in pump.run([Ask(p, COUNT, FREE) for p in PROMPTS[1:4]])] == llama_solo
+        assert [a.ids for a in pump.run([Ask(p, COUNT, FREE) for p in THREE])] == llama_solo
     made.shutdown()
 
 

@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from backend.api import Sampling
 from backend.torch_device.device import TorchDevice
-from torch_models import generated, prompts, tiny
-from torch_pump import Ask, Pump, once_dispatched
+from torch_laws import (
+    FREE,
+    PROMPTS,
+    THREE,
+    alone,
+    neighbour_cancelled_after,
+    preempted_after,
+    preempted_for_want_of_blocks,
+)
+from torch_models import generated, tiny
+from torch_pump import Ask, Pump
 
 COUNT = 20
-PROMPTS = prompts(1, 7, 33, 16, 50, 3, 90, 12)
-FREE = Sampling(ignore_eos=True)
 WAYS: dict[str, dict[str, Any]] = {"fused": {}, "modules": {"fused": False}, "gathered": {"compiled": False}}
 HOW = {"fused": "one fused call", "modules": "own modules, attention by a paged", "gathered": "gathered blocks"}
 
@@ -28,8 +34,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def solo(family: str) -> list[list[int]]:
-    model = tiny(family)
-    return [generated(model, prompt, COUNT) for prompt in PROMPTS]
+    return alone(family, PROMPTS, COUNT)
 
 
 @pytest.fixture(scope="module", params=list(WAYS))
@@ -71,8 +76,7 @@ def fast() -> Iterator[TorchDevice]:
 
 @pytest.fixture(scope="module")
 def llama_solo() -> list[list[int]]:
-    model = tiny("llama")
-    return [generated(model, prompt, COUNT) for prompt in PROMPTS[1:4]]
+    return alone("llama", THREE, COUNT)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -80,32 +84,19 @@ def llama_solo() -> list[list[int]]:
 def test_preempted_right_after_dispatching_step_k(
     fast: TorchDevice, llama_solo: list[list[int]], k: int, overlap: bool
 ) -> None:
-    pump = Pump(fast, overlap, max_num_batched_tokens=12, max_num_seqs=3)
-    pump.planning = once_dispatched(k, "1", lambda engine, request: engine.preempt(request))
-    assert [a.ids for a in pump.run([Ask(p, COUNT, FREE) for p in PROMPTS[1:4]])] == llama_solo
-    assert pump.preemptions == 1
+    preempted_after(fast, llama_solo, k, overlap)
 
 
 @pytest.mark.parametrize("k", range(2, COUNT, 3))
 def test_neighbours_cancelled_after_step_k(fast: TorchDevice, llama_solo: list[list[int]], k: int) -> None:
-    pump = Pump(fast, max_num_seqs=3)
-    pump.planning = once_dispatched(k, "0", lambda engine, request: engine.cancel(request.id, engine.now))
-    left, *others = pump.run([Ask(p, COUNT, FREE) for p in PROMPTS[1:4]])
-    assert [a.ids for a in others] == llama_solo[1:]
-    assert left.state == "cancelled"
-    assert left.ids == llama_solo[0][: len(left.ids)]
-    assert len(left.ids) < k
+    neighbour_cancelled_after(fast, llama_solo, k)
 
 
-def test_too_few_blocks_preempt_and_recompute(fast: TorchDevice) -> None:
-    """Four prompts of 50 and 200 outputs on 36 blocks of 16: about 62 would be needed."""
-    lengths, count = prompts(50, 50, 50, 50), 200
+def test_too_few_blocks_preempt_and_recompute() -> None:
+    """200 outputs on 36 blocks of 16: about 62 would be needed."""
     small = TorchDevice(tiny("llama"), num_blocks=36)
-    pump = Pump(small, max_num_batched_tokens=32)
-    answers = pump.run([Ask(p, count, FREE) for p in lengths])
+    preempted_for_want_of_blocks(small, 200)
     small.shutdown()
-    assert pump.preemptions > 0
-    assert [a.ids for a in answers] == [generated(tiny("llama"), p, count) for p in lengths]
 
 
 @pytest.mark.parametrize("block_size", [2, 4, 8, 16, 32, 48])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.cli import main
+from bench.tracking.store import open_store
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,18 @@ def batchyard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def summary_of(folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("store") / "mlflow.db"
+    open_store(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def base(tmp_path: Path, empty_store: Path) -> Path:
+    """A folder to start commands in, with a store that is ready: making one takes seconds."""
+    (tmp_path / "runs").mkdir()
+    shutil.copy(empty_store, tmp_path / "runs" / "mlflow.db")
+    return tmp_path

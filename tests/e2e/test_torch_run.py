@@ -17,7 +17,7 @@ from backend.traffic import NONE
 from bench.traffic.save import save_traffic
 from tests.bench.conftest import Batchyard, batchyard, summary_of  # noqa: F401
 from torch_models import tiny
-from traffic_by_hand import traffic
+from traffic_by_hand import end_alike, leaving_early
 
 POLICIES = ["fcfs", "multi_bin", "fair_share", "oracle_length"]
 STATES = ("completed", "cancelled", "rejected", "failed", "unfinished")
@@ -59,16 +59,8 @@ def sound(summary: dict[str, Any], submitted: int) -> bool:
 def work_file(path: Path) -> None:
     """Lengths forced, cancels by number of tokens."""
     rng, count = np.random.default_rng(11), 24
-    work = traffic(
-        arrival=np.sort(rng.integers(0, 300, count) * MS).tolist(),
-        prompt=rng.integers(1, 40, count).tolist(),
-        output=rng.integers(1, 30, count).tolist(),
-        max_tokens=np.where(rng.random(count) < 0.4, rng.integers(3, 30, count), NONE).tolist(),
-        cancel_tokens=np.where(rng.random(count) < 0.4, rng.integers(1, 20, count), NONE).tolist(),
-        tenant=rng.integers(0, 2, count).tolist(),
-        tenants=["a", "b"],
-    )
-    save_traffic(work, path)
+    arrivals = np.sort(rng.integers(0, 300, count) * MS).tolist()
+    save_traffic(leaving_early(rng, count, arrivals), path)
 
 
 def test_one_file_ends_the_same_on_the_simulated_gpu_and_on_a_model(
@@ -93,13 +85,8 @@ def test_one_file_ends_the_same_on_the_simulated_gpu_and_on_a_model(
         assert (got["device_kind"], got["slowdown_mean"]) == ("cpu", None)
         assert 0 < got["gpu_busy_fraction"] <= 1
         ends, known = requests_of(real), requests_of(simulated)
-        assert (ends["state"] == known["state"]).all()
-        assert (ends["finish_reason"] == known["finish_reason"]).all()
-        cancelled = known["state"] == "cancelled"
-        assert 2 < cancelled.sum() < 20
-        difference = (ends["output_tokens"] - known["output_tokens"]).abs()
-        assert (difference[~cancelled] == 0).all()
-        assert (difference[cancelled] <= 1).all()
+        end_alike(ends, known)
+        assert (known["state"] == "cancelled").sum() < 20
 
 
 def test_a_model_decides_how_long_it_answers_to_real_prompts(

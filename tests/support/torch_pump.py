@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from backend.api import Sampling, Work
+from backend.api import Device, Sampling, Work
 from backend.config import EngineConfig
 from backend.engine import Engine
 from backend.request import Request
-from backend.torch_device.device import TorchDevice
 from policies.api import Policy
 from policies.fcfs import FCFS
 
@@ -37,7 +36,7 @@ class Answer:
 
 @dataclass
 class Pump:
-    device: TorchDevice
+    device: Device
     overlap: bool = True
     policy: Policy = field(default_factory=FCFS)
     max_num_seqs: int = 8

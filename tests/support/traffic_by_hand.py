@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from backend.config import EngineConfig, HostTimes
 from backend.costs import ConstantCost, CostModel
@@ -89,3 +90,27 @@ def run(
         predictor_latency_s=predictor_latency_s,
         seed=seed,
     )
+
+
+def leaving_early(rng: np.random.Generator, n: int, arrival: int | Sequence[int] = 0) -> Traffic:
+    """Random lengths, known beforehand; some are cut by their limit, some clients leave after so many tokens."""
+    return traffic(
+        prompt=rng.integers(1, 40, n).tolist(),
+        output=rng.integers(1, 30, n).tolist(),
+        arrival=arrival,
+        max_tokens=np.where(rng.random(n) < 0.4, rng.integers(3, 30, n), NONE).tolist(),
+        cancel_tokens=np.where(rng.random(n) < 0.4, rng.integers(1, 20, n), NONE).tolist(),
+        tenant=rng.integers(0, 2, n).tolist(),
+        tenants=["a", "b"],
+    )
+
+
+def end_alike(real: pd.DataFrame, simulated: pd.DataFrame) -> None:
+    """Requests by id: the same ends, the same tokens but for one that was in flight when a client left."""
+    real = real.loc[simulated.index]
+    pd.testing.assert_frame_equal(real[["state", "finish_reason"]], simulated[["state", "finish_reason"]])
+    cancelled = simulated["state"] == "cancelled"
+    assert cancelled.sum() > 2
+    difference = (real["output_tokens"] - simulated["output_tokens"]).abs()
+    assert (difference[~cancelled] == 0).all()
+    assert (difference[cancelled] <= 1).all()

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from bench.cli import main
-from bench.tracking.store import open_store
 from predictors.corpus import make_corpus
 from predictors.learned import LearnedConfig
 from predictors.store import save
@@ -25,21 +23,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(fit(rows, config), tmp_path_factory.mktemp("predictor") / "model")
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("store") / "mlflow.db"
-    open_store(f"sqlite:///{file}")
-    return file
-
-
 @pytest.fixture
-def base(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to start commands in, with a store that is ready: making one takes seconds."""
+def base(base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, and started in."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    shutil.copy(empty_store, tmp_path / "runs" / "mlflow.db")
-    return tmp_path
+    monkeypatch.chdir(base)
+    return base
 
 
 @pytest.fixture
