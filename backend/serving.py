@@ -117,7 +117,7 @@ class AsyncEngine:
         self._visits: dict[str, Visit] = {}
         self._door = Door(self._room)
         self._called = 0
-        self._coming = 0  # called, and not in the queue yet
+        self._coming: dict[str, bool] = {}  # called, and not in the queue yet; whether cancelled since
         self._closing = False
 
     # -- its life
@@ -183,8 +183,9 @@ class AsyncEngine:
     async def submit(self, prompt: Prompt, max_tokens: int | None = None, **settings: Unpack[Settings]) -> Stream:
         """Put a request in the queue; it goes on until it ends or `Stream.cancel`.
 
-        Raises DuplicateId while a request with this id is live, Refused if it cannot run or the queue is full,
-        TypeError or ValueError for what is no request at all or a text without a tokenizer, Closed, and EngineFailed.
+        Raises DuplicateId while a request with this id is live or on its way to the queue, Refused if it cannot run
+        or the queue is full, Cancelled if `cancel` came before it was in the queue, TypeError or ValueError for what
+        is no request at all or a text without a tokenizer, Closed, and EngineFailed.
         """
         tenant = self._visitors.tenant(settings.get("tenant", "default"))
         arrival = self.clock()
@@ -209,21 +210,31 @@ class AsyncEngine:
 
         One who leaves before it is in the queue was never there.
         """
-        self._coming += 1
+        self._check_open()
+        if request.id in self._coming:
+            raise DuplicateId(f"request {request.id}: an earlier one with this id is on its way to the queue")
+        self._coming[request.id] = False
         try:
-            self._check_open()
             ids = await self._ids(prompt)
-            await self._door.enter()
-            self._check_open()
+            self._check_wanted(request.id)
+            await self._door.enter(request.id)
+            self._check_wanted(request.id)
             request.prompt_tokens = len(ids)
             return self._enter(request, Work(request.id, len(ids), ids, forced, sampling), prompt)
         finally:
-            self._coming -= 1
+            del self._coming[request.id]
             self._door.open()  # whoever was called in and is turned away leaves the place to the next
 
     def cancel(self, request_id: str) -> None:
-        """End a request, whoever reads it; of an unknown or ended one, a no-op."""
-        self.pump.cancel(request_id)
+        """End a request, whoever reads it; of an unknown or ended one, a no-op.
+
+        One that is on its way to the queue is told at once if it waits outside, else when its text is tokenized.
+        """
+        if request_id in self._coming:
+            self._coming[request_id] = True
+            self._door.turn_away(request_id, self._cancelled(request_id))
+        else:
+            self.pump.cancel(request_id)
 
     def _enter(self, request: Request, work: Work, prompt: Prompt) -> Stream:
         if request.id in self.engine.live:
@@ -250,6 +261,14 @@ class AsyncEngine:
             raise self.pump.failed()
         if self._closing:
             raise Closed("the engine closes")
+
+    def _check_wanted(self, request_id: str) -> None:
+        self._check_open()
+        if self._coming[request_id]:
+            raise self._cancelled(request_id)
+
+    def _cancelled(self, request_id: str) -> Cancelled:
+        return Cancelled(f"request {request_id} is cancelled")
 
     async def _ids(self, prompt: Prompt) -> Sequence[int]:
         """Tokenizing is done in a thread; it counts as waiting."""

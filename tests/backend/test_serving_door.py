@@ -14,7 +14,7 @@ class Queue:
         self.came = []
 
     async def come(self, name):
-        await self.door.enter()
+        await self.door.enter(name)
         self.room -= 1
         self.came.append(name)
 
@@ -102,5 +102,24 @@ def test_a_door_that_shuts_tells_all_outside():
         queue.door.shut(RuntimeError("closed"))
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [str(error) for error in results] == ["closed", "closed"]
+
+    asyncio.run(main())
+
+
+def test_one_whose_task_is_cancelled_as_the_door_shuts_takes_no_place_along():
+    async def main():
+        queue = Queue(0)
+        task = asyncio.create_task(queue.come("a"))
+        await settled()
+        queue.door.shut(RuntimeError("closed"))
+        task.cancel()
+        await settled()
+        assert task.cancelled()
+        queue.leave()
+        await queue.come("b")
+        later = asyncio.create_task(queue.come("c"))
+        await settled()
+        assert queue.came == ["b"]  # one place, one guest
+        later.cancel()
 
     asyncio.run(main())

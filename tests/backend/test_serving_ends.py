@@ -9,7 +9,7 @@ from time import sleep
 import pytest
 
 from backend.costs import ConstantCost
-from backend.errors import Refused
+from backend.errors import DuplicateId, Refused
 from backend.realtime import RealTimeDevice
 from backend.serving import Closed
 from backend.streams import Cancelled, EngineFailed
@@ -56,6 +56,39 @@ def test_those_whose_text_is_still_being_read_are_told_that_the_engine_has_close
 
     within(10, main())
     assert gpu.encoded == ["one"]  # the others need not be read any more
+
+
+def test_a_request_cancelled_while_its_text_is_read_never_runs_and_its_caller_is_told():
+    gpu = SlowToTokenize()
+
+    async def main():
+        async with server(gpu) as engine:
+            visit = asyncio.create_task(engine.submit("one", 5, request_id="one"))
+            await asyncio.sleep(0.02)
+            engine.cancel("one")
+            with pytest.raises(DuplicateId, match="request one"):
+                await engine.submit("another", 5, request_id="one")
+            with pytest.raises(Cancelled, match="request one is cancelled"):
+                await visit
+            assert not engine.engine.submitted
+            assert await read(engine, "one", 3) == tokens("one", 3)  # the name is free again
+
+    within(10, main())
+
+
+def test_a_request_cancelled_outside_a_full_queue_is_told_at_once_and_keeps_nobody_back():
+    async def main():
+        async with server(device(5), max_num_seqs=1, max_waiting=1) as engine:
+            visits = [asyncio.create_task(read(engine, f"r{n}", 20)) for n in range(4)]
+            await asyncio.sleep(0.05)  # one runs, one waits inside, two outside
+            engine.cancel("r2")
+            done, _ = await asyncio.wait([visits[2]], timeout=0.02)
+            assert done
+            results = await asyncio.gather(*visits, return_exceptions=True)
+        assert isinstance(results[2], Cancelled)
+        assert [results[n] for n in (0, 1, 3)] == [tokens(f"r{n}", 20) for n in (0, 1, 3)]
+
+    within(10, main())
 
 
 def test_a_failure_reaches_those_whose_text_is_still_being_read():

@@ -60,7 +60,7 @@ template <class T> struct Paged {
 
     // scores[r][position] for R queries against one block.
     template <int R>
-    void score(const T* const* q, const T* block, int64_t first, float scale, float* scores, int64_t room) const {
+    void score(const Left<T>* const* q, const T* block, int64_t first, float scale, float* scores, int64_t room) const {
         T copy[16 * P] = {};
         for (int64_t group = 0; group < c.block_size; group += lanes) {
             const T* k = block + group * c.head_dim;
@@ -80,7 +80,7 @@ template <class T> struct Paged {
 
     // out[r][d] += sum over the block's first `tokens` of p[r][token] * value[token][d]
     template <int R, int N>
-    void mix(const T* p, int64_t room, const T* v, int64_t tokens, int64_t width, float* out, int64_t stride) const {
+    void mix(const Left<T>* p, int64_t room, const T* v, int64_t tokens, int64_t width, float* out, int64_t stride) const {
         T copy[16 * P] = {};
         v16 acc[R][N];
         for (int r = 0; r < R; r++)
@@ -107,11 +107,14 @@ template <class T> struct Paged {
         const int64_t end = *std::max_element(last, last + R) + 1, blocks = (end + c.block_size - 1) / c.block_size;
         const int64_t room = (blocks * c.block_size + 31 - lanes) / 16 * 16, stride = (c.head_dim + 15) / 16 * 16;
         float *scores = memory, *sums = memory + R * room;
-        T* weights = reinterpret_cast<T*>(sums + R * stride);
+        auto* weights = reinterpret_cast<Left<T>*>(sums + R * stride);
+        float* wide = sums + R * (stride + room);
+        const Left<T>* left[R];
+        for (int r = 0; r < R; r++) left[r] = as_left(q[r], c.head_dim, wide + r * stride);
         auto at = [&](T* base, int64_t b) { return base + (table[b] * c.kv_heads + head) * size; };
         for (int64_t b = 0; b < blocks; b++) {
             if (b + 2 < blocks) fetch(at(keys, b + 2));
-            score<R>(q, at(keys, b), b * c.block_size, scale, scores, room);
+            score<R>(left, at(keys, b), b * c.block_size, scale, scores, room);
         }
         if (blocks) fetch(at(values, 0));
         float total[R];
@@ -119,7 +122,8 @@ template <class T> struct Paged {
         std::fill(sums, sums + R * stride, 0.0f);
         for (int64_t b = 0; b < blocks; b++) {
             if (b + 1 < blocks) fetch(at(values, b + 1));
-            const T *v = at(values, b), *p = weights + b * c.block_size;
+            const T* v = at(values, b);
+            const Left<T>* p = weights + b * c.block_size;
             const int64_t tokens = std::min(c.block_size, end - b * c.block_size);
             int64_t d = 0;
             if constexpr (R <= 5)
@@ -135,7 +139,7 @@ template <class T> struct Paged {
     }
 
     // Scores of `count` positions to weights e**(score - top), zero from there on; returns their sum.
-    static float soften(float* scores, int64_t count, int64_t room, T* weights) {
+    static float soften(float* scores, int64_t count, int64_t room, Left<T>* weights) {
         for (int64_t i = count; i < room; i++) scores[i] = -1e30f;
         v16 top = load(scores), total = {};
         for (int64_t i = 16; i < room; i += 16) top = maximum(top, load(scores + i));
@@ -151,7 +155,7 @@ template <class T> struct Paged {
 
 // Memory that a thread needs to attend to `context` positions.
 inline int64_t attention_floats(const Cache& c, int64_t context) {
-    return kQueries * (2 * (context + c.block_size + 32) + c.head_dim + 16);
+    return kQueries * 2 * (context + c.block_size + 32 + c.head_dim + 16);
 }
 
 // Rows of one sequence that go together: pairs (row, head of the group) number begin .. end - 1.

@@ -14,6 +14,7 @@ struct Matrix {
 };
 
 constexpr int kRows = 8, kPanels = 3;  // accumulators of a tile: 24 of 32 vector registers
+constexpr int64_t kStretch = 512;      // of the summed dimension at a time: eight rows of it stay in the first cache
 
 // `out` has room for whole panels and is zero where the last one is padded.
 template <class T> void pack_matrix(const T* w, int64_t n, int64_t k, T* out) {
@@ -31,13 +32,19 @@ template <class T> void pack_matrix(const T* w, int64_t n, int64_t k, T* out) {
 template <class T, int R, int N, bool Ahead, class Put>
 void tile(const T* a, int64_t k, const T* w, const T* soon, Put&& put) {
     v16 acc[R][N] = {};
-    for (int64_t i = 0; i < k; i += pack_of<T>) {
+    alignas(64) float wide[R * kStretch];
+    for (int64_t from = 0; from < k; from += kStretch) {
+        const int64_t count = std::min(kStretch, k - from), stride = widened<T> ? kStretch : k;
+        const Left<T>* left = as_left(a + from, count, wide);
+        for (int r = 1; r < R; r++) as_left(a + r * k + from, count, wide + r * kStretch);
+        for (int64_t i = 0; i < count; i += pack_of<T>) {
 #pragma GCC unroll 8
-        for (int r = 0; r < R; r++)
+            for (int r = 0; r < R; r++)
 #pragma GCC unroll 3
-            for (int p = 0; p < N; p++) multiply_add(acc[r][p], a + r * k + i, w + (p * k + i) * 16);
-        if constexpr (Ahead)
-            for (int p = 0; p < N; p++) __builtin_prefetch(soon + (p * k + i) * 16, 0, 2);
+                for (int p = 0; p < N; p++) multiply_add(acc[r][p], left + r * stride + i, w + (p * k + from + i) * 16);
+            if constexpr (Ahead)
+                for (int p = 0; p < N; p++) __builtin_prefetch(soon + (p * k + from + i) * 16, 0, 2);
+        }
     }
     for (int r = 0; r < R; r++) put(r, acc[r]);
 }

@@ -47,9 +47,27 @@ template <class T> void store(T* p, v16 x, int count) {
     for (int i = 0; i < count; i++) p[i] = from_float<T>(x[i]);
 }
 
+// What stands left in a product: values as they lie, but for bf16 where the processor multiplies none. There they are
+// widened once for many products, and broadcast straight from memory: doing it in each product made them half as fast.
+template <class T> struct left_of { using type = T; };
+#ifndef __AVX512BF16__
+template <> struct left_of<bf16> { using type = float; };
+#endif
+template <class T> using Left = typename left_of<T>::type;
+template <class T> constexpr bool widened = sizeof(Left<T>) != sizeof(T);
+
+// `count` values for the left side; `wide` has room for them.
+template <class T> const Left<T>* as_left(const T* x, int64_t count, float* wide) {
+    if constexpr (!widened<T>) return x;
+    else {
+        for (int64_t i = 0; i < count; i++) wide[i] = to_float(x[i]);
+        return wide;
+    }
+}
+
 // acc[lane] += sum over i < pack of a[i] * w[lane][i]
 inline void multiply_add(v16& acc, const float* a, const float* w) { acc += *a * load(w); }
-inline void multiply_add(v16& acc, const bf16* a, const bf16* w) {
+inline void multiply_add(v16& acc, const Left<bf16>* a, const bf16* w) {
 #ifdef __AVX512BF16__
     int32_t pair;
     std::memcpy(&pair, a, 4);
@@ -57,7 +75,8 @@ inline void multiply_add(v16& acc, const bf16* a, const bf16* w) {
 #else
     i16x pairs;
     std::memcpy(&pairs, w, 64);
-    acc += to_float(a[0]) * (v16)(pairs << 16) + to_float(a[1]) * (v16)(pairs & int32_t(0xffff0000));
+    acc += a[0] * (v16)(pairs << 16);
+    acc += a[1] * (v16)(pairs & int32_t(0xffff0000));
 #endif
 }
 
