@@ -20,7 +20,7 @@ from backend.api import Batch, Device, DeviceFailed, Output, Work
 from backend.clock import Clock
 from backend.engine import Engine
 from backend.errors import DuplicateId, EngineBroken, Refused
-from backend.line import Line
+from backend.line import Line, Outcome
 from backend.meter import Meter, Span
 from backend.request import Phase, Request
 from backend.steps import StepShape
@@ -57,7 +57,7 @@ class Listener(Protocol):
 class Flying:
     """A batch on the device."""
 
-    output: asyncio.Future[Output]
+    output: asyncio.Future[Outcome]
     shape: StepShape
     plan: Span
 
