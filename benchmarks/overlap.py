@@ -6,9 +6,11 @@ A *sleep* stands for a host core that is free; a busy loop takes a core from the
 engine. The work is one batch: eight requests of one length, and one more that waits for them, so that there is
 something to decide at every step and both loops run the same steps. Sync and overlap run right after each other, the
 order changing from round to round, in short runs, and figures are medians over many rounds of what such a pair gives:
-the device drifts by more than overlap saves; `_low` and `_high` are the bounds of 95% for such a median. `overlap_hides_<kind>_<ms>` is the share of what the work costs without
-overlap that it does not cost with it, by the wall clock; `unexposed_<kind>_<ms>` is the share of the host time, with
-overlap, beside which the device was busy, by the run's records.
+the device drifts by more than overlap saves; `_low` and `_high` are the bounds of 95% for such a median.
+
+`overlap_hides_<kind>_<ms>` is the share of what the work costs without overlap that it does not cost with it, by the
+wall clock; `unexposed_<kind>_<ms>` is the share of the host time, with overlap, beside which the device was busy, by
+the run's records.
 
 `closed` is the other work, with nothing added: ten clients, who wait for eight slots. Under overlap a slot is given
 anew one step after its request has ended (the next step is planned by then), so that the steps are more:
