@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from importlib.metadata import entry_points
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from backend.api import Device
 from backend.device_kit import check_device
+from bench.devices import GROUP, make
 from bench.errors import BadInput
-
-GROUP = "batchyard.devices"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="what the device is made with")
     given = parser.parse_args(arguments)
     try:
-        device = _make(_factory(given.name), given.name, _settings(given.settings))
+        device = make(given.name, _settings(given.settings))
     except BadInput as error:
         print(f"batchyard check-device: {error}", file=sys.stderr)
         return 2
@@ -48,23 +44,6 @@ def _report(device: Device) -> int:
     return 1 if broken else 0
 
 
-def _factory(name: str) -> Callable[..., object]:
-    known = {entry.name: entry for entry in entry_points(group=GROUP)}
-    module, colon, attribute = name.partition(":")
-    factory: Callable[..., object]
-    try:
-        if name in known:
-            factory = known[name].load()
-        elif colon:
-            factory = getattr(import_module(module), attribute)
-        else:
-            names = ", ".join(sorted(known)) or "none"
-            raise BadInput(f"no device {name!r}; there are: {names}; or give module:factory")
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"device {name}: {error}") from error
-    return factory
-
-
 def _settings(given: Sequence[str]) -> dict[str, Any]:
     settings = {}
     for setting in given:
@@ -73,17 +52,3 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
             raise BadInput(f"{setting!r} is not of the form KEY=VALUE")
         settings[key] = yaml.safe_load(value)
     return settings
-
-
-def _make(factory: Callable[..., object], name: str, settings: dict[str, Any]) -> Device:
-    try:
-        inspect.signature(factory).bind(**settings)
-    except TypeError as error:
-        raise BadInput(f"device {name}: {error}; give what it is made with as KEY=VALUE") from error
-    try:
-        device = factory(**settings)
-    except (ValueError, OSError) as error:
-        raise BadInput(f"device {name}: {error}") from error
-    if not isinstance(device, Device):
-        raise BadInput(f"device {name}: makes a {type(device).__name__}, which does not derive from backend.api.Device")
-    return device

@@ -15,6 +15,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from backend.config import EngineConfig
 from bench.backends.config import (
     ConstantCostConfig,
+    InstalledConfig,
     LinearCostConfig,
     PaddedCostConfig,
     RealTimeConfig,
@@ -68,6 +69,7 @@ SCHEMAS: tuple[tuple[str | None, str, type], ...] = (
     ("schema/backend", "simulated", SimulatedConfig),
     ("schema/backend", "realtime", RealTimeConfig),
     ("schema/backend", "torch", TorchConfig),
+    ("schema/backend", "installed", InstalledConfig),
     ("schema/backend/cost", "constant", ConstantCostConfig),
     ("schema/backend/cost", "linear", LinearCostConfig),
     ("schema/backend/cost", "padded", PaddedCostConfig),

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from backend.realtime import RealTimeDevice
 from bench.backends.api import Backend
-from bench.backends.config import RealTimeConfig, SimulatedConfig, TorchConfig
+from bench.backends.config import InstalledConfig, RealTimeConfig, SimulatedConfig, TorchConfig
 from bench.backends.gpu import Simulated, gpu
 from bench.backends.real import RealModel
-from bench.backends.served import Served
+from bench.backends.served import Served, drawn
+from bench.devices import make
 from bench.errors import BadInput
 
 
@@ -22,4 +23,7 @@ def build_backend(config: object, base: Path) -> Backend:
             return Served(gpu(config, RealTimeDevice), config.horizon_s)
         case TorchConfig():
             return RealModel(config, base)
-    raise BadInput("backend: there are backend=simulated, realtime and torch")
+        case InstalledConfig():
+            config.sampling.check()
+            return Served(make(config.name, config.settings), config.horizon_s, drawn(config.sampling))
+    raise BadInput("backend: there are backend=simulated, realtime, torch and installed")

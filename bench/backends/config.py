@@ -93,6 +93,15 @@ class SamplingConfig:
     seed: int | None = None
     """Default: another one each time."""
 
+    def check(self) -> None:
+        """Raise BadInput naming the first key that cannot work."""
+        if not 0 <= self.temperature < math.inf:
+            raise BadInput(f"backend.sampling.temperature: {self.temperature} is not a finite number >= 0")
+        if self.top_k < 0:
+            raise BadInput(f"backend.sampling.top_k: {self.top_k} is not >= 0")
+        if not 0 < self.top_p <= 1:
+            raise BadInput(f"backend.sampling.top_p: {self.top_p} is not > 0 and <= 1")
+
 
 @dataclass
 class TorchConfig:
@@ -139,10 +148,18 @@ class TorchConfig:
                 raise BadInput(f"backend.{name}: {value} is not >= 1")
         if self.num_blocks is not None and self.kv_memory is not None:
             raise BadInput("backend.kv_memory: give it or num_blocks, not both")
-        sampling = self.sampling
-        if not 0 <= sampling.temperature < math.inf:
-            raise BadInput(f"backend.sampling.temperature: {sampling.temperature} is not a finite number >= 0")
-        if sampling.top_k < 0:
-            raise BadInput(f"backend.sampling.top_k: {sampling.top_k} is not >= 0")
-        if not 0 < sampling.top_p <= 1:
-            raise BadInput(f"backend.sampling.top_p: {sampling.top_p} is not > 0 and <= 1")
+        self.sampling.check()
+
+
+@dataclass
+class InstalledConfig:
+    """`backend=installed`: a device of another package, in real time."""
+
+    kind: str = "installed"
+    name: str = MISSING
+    """Its entry point in group batchyard.devices, or module:factory."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What it is made with, if anything."""
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    horizon_s: float | None = None
+    """Stop then, whatever is unfinished; default: when everything has ended."""

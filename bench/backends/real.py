@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backend.api import Device, Sampling
+from backend.api import Device
 from backend.config import EngineConfig
 from backend.simulation import Progress
 from backend.traffic import NONE, Traffic
 from bench.backends.config import TorchConfig
 from bench.backends.rehearsal import rehearsed
-from bench.backends.served import Served
+from bench.backends.served import Served, drawn
 from bench.errors import BadInput
 
 
@@ -21,9 +21,7 @@ class RealModel(Served):
         config.check()
         self.config = config
         self._base = base
-        drawn = config.sampling
-        sampling = Sampling(drawn.temperature, drawn.top_k, drawn.top_p, drawn.seed)
-        super().__init__(_device(config, base), config.horizon_s, sampling)
+        super().__init__(_device(config, base), config.horizon_s, drawn(config.sampling))
 
     def rehearse(self, traffic: Traffic, engine: EngineConfig, progress: Progress | None) -> Traffic:
         config = self.config

@@ -8,6 +8,7 @@ from backend.load import serve_traffic
 from backend.simulation import Progress, Run
 from backend.traffic import Traffic
 from bench.backends.api import Backend
+from bench.backends.config import SamplingConfig
 from bench.config import PredictionConfig
 from bench.errors import BadInput
 from policies.api import Policy
@@ -47,3 +48,7 @@ class Served(Backend):
             horizon_s=self._horizon_s,
             progress=progress,
         )
+
+
+def drawn(config: SamplingConfig) -> Sampling:
+    return Sampling(config.temperature, config.top_k, config.top_p, config.seed)
