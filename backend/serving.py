@@ -233,8 +233,7 @@ class AsyncEngine:
         if request_id in self._coming:
             self._coming[request_id] = True
             self._door.turn_away(request_id, self._cancelled(request_id))
-        else:
-            self.pump.cancel(request_id)
+        self.pump.cancel(request_id)
 
     def _enter(self, request: Request, work: Work, prompt: Prompt) -> Stream:
         if request.id in self.engine.live:

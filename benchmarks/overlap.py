@@ -1,6 +1,6 @@
 """What overlap hides on a real model on CPU: host work is added to each decision, in turn with and without overlap.
 
-    python benchmarks/overlap.py [--quick] [--only sleep] [--rounds 40] [--model smollm2]
+    python benchmarks/overlap.py [--quick] [--only sleep] [--rounds 40] [--threads 1] [--model smollm2]
 
 A *sleep* stands for a host core that is free; a busy loop takes a core from the model, and Python's lock from the
 engine. The work is one batch: eight requests of one length, and one more that waits for them, so that there is
@@ -126,10 +126,11 @@ def main() -> None:
     parser.add_argument("--only", choices=["sleep", "busy", "closed"], help="one kind of host work, or none")
     parser.add_argument("--ms", type=int, nargs="+", default=[5, 10], help="of host work")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--threads", type=int, help="of the model; default: all cores, so that the host has none")
     parser.add_argument("--model", default="smollm2")
     options = parser.parse_args()
     rounds = range(1 if options.quick else options.rounds)
-    device = TorchDevice(options.model, num_blocks=400)
+    device = TorchDevice(options.model, num_blocks=400, threads=options.threads)
     measure(device, one_batch(), sleep, 0, True)  # the first steps find cold caches
     try:
         if options.only != "closed":

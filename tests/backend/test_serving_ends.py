@@ -76,6 +76,20 @@ def test_a_request_cancelled_while_its_text_is_read_never_runs_and_its_caller_is
     within(10, main())
 
 
+def test_a_cancel_ends_the_request_that_runs_and_the_one_of_the_same_name_that_comes():
+    async def main():
+        async with server(SlowToTokenize()) as engine:
+            running = await engine.submit(prompt("one"), 500, request_id="one")
+            coming = asyncio.create_task(engine.submit("one", 5, request_id="one"))
+            await asyncio.sleep(0.02)
+            engine.cancel("one")
+            assert running.state == "cancelled"
+            with pytest.raises(Cancelled):
+                await coming
+
+    within(10, main())
+
+
 def test_a_request_cancelled_outside_a_full_queue_is_told_at_once_and_keeps_nobody_back():
     async def main():
         async with server(device(5), max_num_seqs=1, max_waiting=1) as engine:

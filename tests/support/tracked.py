@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,8 +36,15 @@ def text_of(base: Path, run: Run, artifact: str) -> str:
     return Path(client_of(base).download_artifacts(run.info.run_id, artifact)).read_text()
 
 
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(base: Path, *arguments: str) -> subprocess.Popen[str]:
-    """`batchyard ARGUMENTS` in `base`, as a process group of its own."""
+    """`batchyard ARGUMENTS` in `base`, as a process group of its own.
+
+    Ctrl-C reaches it even where it does not reach us: a shell starts what it puts into the background without.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     return subprocess.Popen(
         [sys.executable, "-m", "bench.cli", *arguments],
@@ -46,6 +54,7 @@ def start(base: Path, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=_hear_interrupts,
     )
 
 
