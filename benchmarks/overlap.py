@@ -149,6 +149,10 @@ def added(device: TorchDevice, rounds: Sequence[int], kinds: list[str], millisec
         for kind, ms in cases:
             run = partial(measure, device, one_batch(), thinks[kind], ms / 1e3)
             pairs[kind, ms].append(pair(round_, f"{kind} {ms} ms", run))
+    report(pairs)
+
+
+def report(pairs: dict[tuple[str, int], list[Pair]]) -> None:
     nothing = pairs["sleep", 0]
     ratios = [overlap.seconds / sync.seconds for sync, overlap in nothing]
     show("overlap_time_ratio_nothing_added", statistics.median(ratios), "x", "<= 1.02")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from packages import installed
 from tests.bench.conftest import Batchyard, summary_of
 
 DEVICES = """
@@ -31,13 +32,10 @@ SHORT = [
 
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pip would leave it."""
-    info = tmp_path / "site" / "batchyard_abacus-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: batchyard-abacus\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[batchyard.devices]\nabacus = abacus_devices:abacus\n")
-    (tmp_path / "site" / "abacus_devices.py").write_text(DEVICES)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    site = tmp_path / "site"
+    installed(site, "batchyard-abacus", "[batchyard.devices]\nabacus = abacus_devices:abacus\n")
+    (site / "abacus_devices.py").write_text(DEVICES)
+    monkeypatch.syspath_prepend(str(site))
 
 
 def test_it_runs_by_name_and_with_its_settings(batchyard: Batchyard, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.check_device import main
+from packages import installed
 
 FACTORY = """
 from backend.costs import ConstantCost
@@ -30,10 +31,7 @@ def nothing():
 def package(tmp_path, monkeypatch):
     """Somebody else's package, as pip would install it."""
     (tmp_path / "their_devices.py").write_text(FACTORY)
-    info = tmp_path / "their_devices-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-devices\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[batchyard.devices]\nabacus = their_devices:abacus\n")
+    installed(tmp_path, "their-devices", "[batchyard.devices]\nabacus = their_devices:abacus\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from packages import installed as installed_package
 from tests.bench.conftest import Batchyard, summary_of
 from tests.conftest import ROOT
 
@@ -84,24 +85,16 @@ def test_an_installed_package_in_workers(installed: Path, tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("sweep/*/summary.json"))) == 2
 
 
-def package(site: Path, name: str, entry_points: str) -> None:
-    """A package as pip would leave it, with nothing but entry points."""
-    info = site / f"{name}-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(entry_points)
-
-
 def test_an_entry_point_alone_is_enough(tmp_path: Path, batchyard: Batchyard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without YAML of its own the class is there with its default parameters."""
-    package(tmp_path / "site", "bare", "[batchyard.policies]\nbare = bare_policy:LongestPrompt\n")
+    installed_package(tmp_path / "site", "bare", "[batchyard.policies]\nbare = bare_policy:LongestPrompt\n")
     (tmp_path / "site" / "bare_policy.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert batchyard("policy=bare", "+policy.sign=1").code == 0
 
 
 def test_a_broken_package_is_named(tmp_path: Path, batchyard: Batchyard, monkeypatch: pytest.MonkeyPatch) -> None:
-    package(tmp_path / "site", "gone", "[batchyard.conf]\ngone = gone_package.conf\n")
+    installed_package(tmp_path / "site", "gone", "[batchyard.conf]\ngone = gone_package.conf\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     line = batchyard().complaint
     assert "gone_package" in line
